@@ -3,6 +3,7 @@
 //! Unsafe island: the raw block loads and stores.
 
 use crate::complex_number::{Number, number};
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use pteron_core::{Bool8, Complex64, DType, Element, Scalar};
 
@@ -333,6 +334,76 @@ unsafe fn store<T: Convert, C: Compute>(block: &[C], dst: *mut u8, stride: isize
     }
 }
 
+/// Elements of 16-bit floats that are converted at once: instructions for eight are found out once for all of them.
+const HALVES: usize = 64;
+
+/// A 16-bit float.
+trait Half: Convert + Default {
+    /// Converts all elements; exact.
+    fn widen(from: &[Self; HALVES], to: &mut [f32; HALVES]);
+    /// Rounds all elements to the nearest, ties to even.
+    fn narrow(from: &[f32; HALVES], to: &mut [Self; HALVES]);
+}
+
+macro_rules! half {
+    ($($t:ty),*) => { $(
+        impl Half for $t {
+            #[inline(always)]
+            fn widen(from: &[Self; HALVES], to: &mut [f32; HALVES]) {
+                from.convert_to_f32_slice(to);
+            }
+            #[inline(always)]
+            fn narrow(from: &[f32; HALVES], to: &mut [Self; HALVES]) {
+                to.convert_from_f32_slice(from);
+            }
+        }
+    )* };
+}
+half!(f16, bf16);
+
+/// [`load`] of 16-bit floats.
+///
+/// # Safety
+/// As [`LoadFn`], for the dtype of `T`.
+unsafe fn load_half<T: Half, C: Compute>(src: *const u8, stride: isize, out: &mut [C]) {
+    // Few elements, or none beside each other: one by one.
+    if stride != 1 || out.len() < 8 {
+        // SAFETY: as this function asks for.
+        return unsafe { load::<T, C>(src, stride, out) };
+    }
+    let src = src.cast::<T>();
+    let (mut halves, mut floats) = ([T::default(); HALVES], [0f32; HALVES]);
+    for (i, part) in out.chunks_mut(HALVES).enumerate() {
+        // SAFETY: the caller promises `out.len()` readable elements, of which these are the next; `halves` has room for them.
+        unsafe { src.add(i * HALVES).copy_to_nonoverlapping(halves.as_mut_ptr(), part.len()) };
+        T::widen(&halves, &mut floats);
+        for (slot, v) in part.iter_mut().zip(&floats) {
+            *slot = C::read(*v);
+        }
+    }
+}
+
+/// [`store`] of 16-bit floats.
+///
+/// # Safety
+/// As [`StoreFn`], for the dtype of `T`.
+unsafe fn store_half<T: Half, C: Compute>(block: &[C], dst: *mut u8, stride: isize) {
+    if stride != 1 || block.len() < 8 {
+        // SAFETY: as this function asks for.
+        return unsafe { store::<T, C>(block, dst, stride) };
+    }
+    let dst = dst.cast::<T>();
+    let (mut halves, mut floats) = ([T::default(); HALVES], [0f32; HALVES]);
+    for (i, part) in block.chunks(HALVES).enumerate() {
+        for (slot, v) in floats.iter_mut().zip(part) {
+            *slot = v.write();
+        }
+        T::narrow(&floats, &mut halves);
+        // SAFETY: the caller promises `block.len()` writable elements, of which these are the next; `halves` has them.
+        unsafe { dst.add(i * HALVES).copy_from_nonoverlapping(halves.as_ptr(), part.len()) };
+    }
+}
+
 /// Writes floats that lie in the range of an integer of at most sixteen bits, or are NaN. One conversion
 /// through i32, which vectorises.
 ///
@@ -359,18 +430,18 @@ pub fn store_in_range_fn(dtype: DType) -> Option<StoreFn<f32>> {
 }
 
 macro_rules! by_dtype {
-    ($dtype:expr, $function:ident, $c:ty) => {
+    ($dtype:expr, $function:ident, $of_halves:ident, $c:ty) => {
         Some(match $dtype {
             DType::UInt8 => $function::<u8, $c>,
             DType::Int8 => $function::<i8, $c>,
             DType::Int16 => $function::<i16, $c>,
             DType::Int32 => $function::<i32, $c>,
             DType::Int64 => $function::<i64, $c>,
-            DType::Float16 => $function::<f16, $c>,
+            DType::Float16 => $of_halves::<f16, $c>,
             DType::Float32 => $function::<f32, $c>,
             DType::Float64 => $function::<f64, $c>,
             DType::Bool => $function::<Bool8, $c>,
-            DType::BFloat16 => $function::<bf16, $c>,
+            DType::BFloat16 => $of_halves::<bf16, $c>,
             DType::UInt16 => $function::<u16, $c>,
             DType::UInt32 => $function::<u32, $c>,
             DType::UInt64 => $function::<u64, $c>,
@@ -382,12 +453,12 @@ macro_rules! by_dtype {
 
 /// The load function of a dtype; `None` for eight-bit floats, and for complex64 but into [`Number`].
 pub fn load_fn<C: Compute>(dtype: DType) -> Option<LoadFn<C>> {
-    by_dtype!(dtype, load, C)
+    by_dtype!(dtype, load, load_half, C)
 }
 
 /// The store function of a dtype; `None` for eight-bit floats, and for complex64 but from [`Number`].
 pub fn store_fn<C: Compute>(dtype: DType) -> Option<StoreFn<C>> {
-    by_dtype!(dtype, store, C)
+    by_dtype!(dtype, store, store_half, C)
 }
 
 /// The compute type of operators that move and add numbers of any kind.
@@ -487,6 +558,48 @@ mod tests {
     fn half_rounds_to_nearest_even() {
         assert_eq!(<f32 as Compute>::write::<f16>(2049.0).to_f32(), 2048.0);
         assert_eq!(<f32 as Compute>::write::<bf16>(257.0).to_f32(), 256.0);
+    }
+
+    /// Blocks of 16-bit floats against single elements, at lengths around those that are converted at once.
+    fn check_halves<T: Convert + Element + std::fmt::Debug, C: Compute>(dtype: DType) {
+        let data: Vec<T> = (0..=u16::MAX).map(|v| bytemuck::cast(v)).collect();
+        let same = |a: f64, b: f64| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+        for (first, count) in
+            [(0, data.len()), (0x3c00, 7), (0x7bf0, 8), (0xfc01, 63), (0x03ff, 65), (5, 200), (9, 0)]
+        {
+            let elements = &data[first..first + count];
+            let mut out = vec![C::default(); count];
+            // SAFETY: as many elements as `out` has.
+            unsafe { load_fn::<C>(dtype).unwrap()(elements.as_ptr().cast(), 1, &mut out) };
+            for (got, element) in out.iter().zip(elements) {
+                let want = C::read(*element);
+                assert!(same(got.to_f64(), want.to_f64()), "{dtype} {element:?}: {got:?} for {want:?}");
+            }
+            // Numbers between those of the dtype.
+            let numbers: Vec<C> = out
+                .iter()
+                .enumerate()
+                .map(|(i, v)| C::from_f64(v.to_f64() * (1.0 + (i % 9) as f64 / 4096.0)))
+                .collect();
+            let mut stored = vec![data[1]; count + 1];
+            // SAFETY: one element more than there are numbers.
+            unsafe { store_fn::<C>(dtype).unwrap()(&numbers, stored.as_mut_ptr().cast(), 1) };
+            for (got, number) in stored.iter().zip(&numbers) {
+                let want: T = number.write();
+                assert!(same(got.to_f64(), want.to_f64()), "{dtype} {number:?}: {got:?} for {want:?}");
+            }
+            assert!(same(stored[count].to_f64(), data[1].to_f64()), "one element too many was written");
+        }
+    }
+
+    #[test]
+    fn halves_in_blocks_are_those_one_by_one() {
+        check_halves::<f16, f32>(DType::Float16);
+        check_halves::<f16, f64>(DType::Float16);
+        check_halves::<f16, i64>(DType::Float16);
+        check_halves::<bf16, f32>(DType::BFloat16);
+        check_halves::<bf16, f64>(DType::BFloat16);
+        check_halves::<bf16, i64>(DType::BFloat16);
     }
 
     #[test]

@@ -5,8 +5,10 @@
 //! accumulates in float64. Edge cases: of equal extremes the last; from the first NaN on all is NaN, its
 //! position that of the last NaN so far.
 
+mod extremes;
+
 use crate::chunked::{CHUNK, in_ranges};
-use crate::compute::{BLOCK, Class, Compute};
+use crate::compute::{BLOCK, Compute};
 use crate::elements::{Reader, Writer};
 use crate::frame::Split;
 use crate::operator::{Operator, kernel};
@@ -14,11 +16,11 @@ use crate::ops::complex_scans;
 use crate::ops::layout::same_dtype;
 use crate::ops::sums::{check_float, check_real};
 use crate::reduction::plain::Reduction;
-use crate::routine::{Preparation, dtype_of};
+use crate::routine::Preparation;
 use crate::shape::wrap_dim;
 use crate::strided::loops::signed;
 use crate::strided::loops::{Loops, memory_order};
-use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
+use pteron_core::{Args, BindArgs, PrepareContext, Result};
 use std::ops::Range;
 
 fn bind<const FIRST: usize, const LAST: usize>(args: &mut BindArgs<'_>) -> Result<()> {
@@ -26,39 +28,6 @@ fn bind<const FIRST: usize, const LAST: usize>(args: &mut BindArgs<'_>) -> Resul
     let shape = *view.tensor(0)?.shape();
     wrap_dim(view.int(1)?, shape.len())?;
     (FIRST..=LAST).try_for_each(|out| args.resize(out, &shape))
-}
-
-fn extremes<C: Compute, const LARGEST: bool>(args: &Args<'_>, lines: Range<usize>) -> Result<()> {
-    let x = args.tensor(0)?;
-    let set = 1 << wrap_dim(args.int(1)?, x.rank())?;
-    let x = Reader::<C>::new(x)?;
-    let (mut values, mut positions) =
-        (Writer::<C>::new(args.output(2)?)?, Writer::<i64>::new(args.output(3)?)?);
-    let from = Reduction::new(x.meta(), set);
-    let (to, to_positions) = (Reduction::new(values.meta(), set), Reduction::new(positions.meta(), set));
-    let (mut buffer, mut best, mut places) = ([C::ZERO; BLOCK], [C::ZERO; BLOCK], [0i64; BLOCK]);
-    from.for_each_in(lines, |position, base| {
-        let (target, target_position) = (to.outer.offset(position), to_positions.outer.offset(position));
-        let mut state: Option<(C, i64)> = None;
-        x.blocks(from.inner(), base, &mut buffer, |at, block| {
-            for (i, v) in block.iter().enumerate() {
-                let new = (*v, (at + i) as i64);
-                let now = match state {
-                    Some(old)
-                        if !v.is_nan()
-                            && (old.0.is_nan() || if LARGEST { *v < old.0 } else { *v > old.0 }) =>
-                    {
-                        old
-                    }
-                    _ => new,
-                };
-                (best[i], places[i]) = now;
-                state = Some(now);
-            }
-            values.scatter(to.inner(), target, at, &best[..block.len()])?;
-            positions.scatter(to_positions.inner(), target_position, at, &places[..block.len()])
-        })
-    })
 }
 
 /// The logarithm of the sum of the exponentials.
@@ -103,17 +72,6 @@ fn lines(bind: crate::routine::BindFn, run: LinesFn) -> Preparation {
         Ok(Split::within(x.numel().checked_div(extent).unwrap_or(0), extent, CHUNK, 4))
     };
     in_ranges(0, bind, move |_, args, lines, _| run(args, lines))
-}
-
-fn prepare_extremes<const LARGEST: bool>(ctx: &PrepareContext<'_>) -> Preparation {
-    same_dtype(ctx, 0, 2)?;
-    if dtype_of(ctx, 3)? != DType::Int64 {
-        return Err(Error::kernel("positions are int64").argument("indices").got(dtype_of(ctx, 3)?.name()));
-    }
-    match Class::required(dtype_of(ctx, 0)?)? {
-        Class::I64 => lines(bind::<2, 3>, extremes::<i64, LARGEST>),
-        _ => lines(bind::<2, 3>, extremes::<f64, LARGEST>),
-    }
 }
 
 fn prepare_log_sums(ctx: &PrepareContext<'_>) -> Preparation {
@@ -316,11 +274,11 @@ pub static OPERATORS: &[Operator] = &[
     .complex64(complex_scans::cumprod),
     kernel(
         "aten::cummax.out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
-        prepare_extremes::<true>,
+        extremes::prepare::<true>,
     ),
     kernel(
         "aten::cummin.out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)",
-        prepare_extremes::<false>,
+        extremes::prepare::<false>,
     ),
     kernel("aten::logcumsumexp.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)", prepare_log_sums)
         .complex64(complex_scans::logcumsumexp),
@@ -330,6 +288,7 @@ pub static OPERATORS: &[Operator] = &[
 mod tests {
     use super::*;
     use crate::testing::{Arg, Tensor, call, run_out};
+    use pteron_core::DType;
 
     #[test]
     fn the_last_of_equal_extremes_and_the_last_nan() {
@@ -347,6 +306,45 @@ mod tests {
             (&[1.0, 1.0, 1.0][..], vec![0, 1, 1, 3, 3, 5])
         );
         assert!(v.values::<f32>()[3..].iter().all(|v| v.is_nan()));
+    }
+
+    /// Along every dimension of a tensor with equal numbers and NaN, in lines of more than a block, one by one and side by side.
+    #[test]
+    fn extremes_of_many_lines_in_any_direction() {
+        let shape = [5usize, 300, 7];
+        let data: Vec<f32> = (0..5 * 300 * 7)
+            .map(|i| if i % 211 == 50 { f32::NAN } else { (i * 7919 % 31) as f32 - 15.0 })
+            .collect();
+        let same = |a: f32, b: f32| a == b || (a.is_nan() && b.is_nan());
+        for (dim, stride) in [(0usize, 2100usize), (1, 7), (2, 1)] {
+            for (operator, sign) in [("aten::cummax.out", 1.0), ("aten::cummin.out", -1.0)] {
+                let args = [
+                    Tensor::of(&shape, &data).into(),
+                    (dim as i64).into(),
+                    Tensor::output(DType::Float32, &shape).into(),
+                    Tensor::output(DType::Int64, &shape).into(),
+                ];
+                let r = call(operator, &args).unwrap();
+                let (Arg::Tensor(v), Arg::Tensor(p)) = (&r[2], &r[3]) else { panic!("no tensors") };
+                let (v, p) = (v.values::<f32>(), p.values::<i64>());
+                let mut want: Vec<(f32, i64)> = Vec::new();
+                for (i, x) in data.iter().enumerate() {
+                    let at = (i / stride % shape[dim]) as i64;
+                    want.push(match at {
+                        0 => (*x, 0),
+                        _ => {
+                            let old = want[i - stride];
+                            let is_new = x.is_nan() || (!old.0.is_nan() && sign * x >= sign * old.0);
+                            if is_new { (*x, at) } else { old }
+                        }
+                    });
+                    assert!(
+                        same(v[i], want[i].0) && p[i] == want[i].1,
+                        "{operator} along {dim}, element {i}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

@@ -12,11 +12,12 @@ use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::ops::resampling::{Axis, axes, bind};
 use crate::routine::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use pteron_core::memory_reserve::{out_of_memory, try_with_capacity};
 use pteron_core::{ArgSpec, BindArgs, DType, Element, Error, PrepareContext, Result, Scratch, TensorSpec};
 use std::marker::PhantomData;
 
-/// Most weights of one dimension: 8 MiB of f64. The plain kernel takes calls that need more.
-const MOST_WEIGHTS: usize = 1 << 20;
+/// Most weights of one dimension: 2 MiB of f64. The plain kernel takes calls that need more.
+const MOST_WEIGHTS: usize = 1 << 18;
 
 /// What one output reads along a dimension.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +37,10 @@ struct Table<T> {
 }
 
 impl<T: Compute> Table<T> {
+    /// A table without room where memory cannot be had: `fill` says so.
     fn with_room([spans, weights]: [usize; 2]) -> Table<T> {
-        Table { spans: Vec::with_capacity(spans), weights: Vec::with_capacity(weights) }
+        let spans = try_with_capacity(spans).unwrap_or_default();
+        Table { spans, weights: try_with_capacity(weights).unwrap_or_default() }
     }
 
     /// Fills the table without allocating.
@@ -54,6 +57,9 @@ impl<T: Compute> Table<T> {
             let start = if count == 0 { 0 } else { taps.start as usize };
             let has_room = self.spans.len() < self.spans.capacity()
                 && count <= self.weights.capacity() - self.weights.len();
+            if !has_room && self.spans.capacity().min(self.weights.capacity()) == 0 {
+                return Err(out_of_memory("a table of the weights of a resampling"));
+            }
             if !has_room {
                 return Err(Error::kernel("extents are larger than their upper bounds allow")
                     .hint("export with an upper bound for each dynamic dimension that covers this input"));
@@ -124,7 +130,7 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>, filter: Filter) -> Preparation {
         return ctx.decline("an extent is too large, or a factor is not known at load");
     };
     if x.shape[3] > MOST_WEIGHTS {
-        return ctx.decline("rows are longer than 1,048,576 columns");
+        return ctx.decline("rows are longer than 262,144 columns");
     }
     let (rooms, wide) = ([high, wide], x.shape[3]);
     match x.dtype {
@@ -152,7 +158,7 @@ impl<T: Compute + Element> UnitKernel for Separable<T> {
 
     fn scratch(&self) -> Scratch {
         // `prepare` has bounded the width.
-        Scratch { per_worker: self.wide * size_of::<T>(), shared: 0 }
+        Scratch { per_worker: self.wide * (size_of::<T>() + size_of::<f64>()), shared: 0 }
     }
 
     fn bind(&self, args: &mut BindArgs<'_>, problem: &mut Problem<T>) -> Result<Split> {
@@ -176,8 +182,8 @@ impl<T: Compute + Element> UnitKernel for Separable<T> {
         if input.len() < planes * h * w {
             return Err(Error::internal("a resampling would leave its tensors"));
         }
-        let (first, sums) = (chunk.units.start, chunk.take_scratch(w)?);
-        self.level.dispatch_narrow(Rows { problem, first, input, out, sums });
+        let (first, exact_sums, sums) = (chunk.units.start, chunk.take_scratch(w)?, chunk.take_scratch(w)?);
+        self.level.dispatch_narrow(Rows { problem, first, input, out, sums, exact_sums });
         Ok(())
     }
 }
@@ -205,6 +211,8 @@ struct Rows<'a, T> {
     out: &'a mut [T],
     /// A sum of input rows.
     sums: &'a mut [T],
+    /// The same in f64.
+    exact_sums: &'a mut [f64],
 }
 
 impl<T: Compute> SimdTask for Rows<'_, T> {
@@ -216,15 +224,33 @@ impl<T: Compute> SimdTask for Rows<'_, T> {
         for (i, out) in self.out.chunks_exact_mut(width).enumerate() {
             let (plane, y) = ((self.first + i) / height, (self.first + i) % height);
             let (start, weights) = self.problem.rows.get(y);
+            let rows = self.input[(plane * h + start) * w..].chunks_exact(w);
             self.sums.fill(T::ZERO);
-            for (row, weight) in self.input[(plane * h + start) * w..].chunks_exact(w).zip(weights) {
+            for (row, weight) in rows.clone().zip(weights) {
                 for (sum, value) in self.sums.iter_mut().zip(row) {
                     *sum = sum.plus(value.times(*weight));
                 }
             }
+            let mut is_finite = true;
             for (x, slot) in out.iter_mut().enumerate() {
                 let (start, weights) = self.problem.columns.get(x);
                 *slot = dot(&self.sums[start..start + weights.len()], weights);
+                is_finite &= slot.to_f64().is_finite();
+            }
+            if is_finite {
+                continue;
+            }
+            // A sum of rows may leave the range of f32 where the sum over the whole window, or f64, does not.
+            self.exact_sums.fill(0.0);
+            for (row, weight) in rows.zip(weights) {
+                for (sum, value) in self.exact_sums.iter_mut().zip(row) {
+                    *sum += value.to_f64() * weight.to_f64();
+                }
+            }
+            for (x, slot) in out.iter_mut().enumerate() {
+                let (start, weights) = self.problem.columns.get(x);
+                let products = self.exact_sums[start..].iter().zip(weights);
+                *slot = T::from_f64(products.fold(0.0, |sum, (v, w)| sum + v * w.to_f64()));
             }
         }
     }

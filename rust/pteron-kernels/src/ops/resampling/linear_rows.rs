@@ -13,6 +13,7 @@ use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::routine::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
+use pteron_core::memory_reserve::{out_of_memory, try_with_capacity};
 use pteron_core::{BindArgs, DType, Element, Error, PrepareContext, Result, Scratch, TensorSpec};
 use std::marker::PhantomData;
 
@@ -20,7 +21,7 @@ use std::marker::PhantomData;
 const BLOCK: usize = 64;
 
 /// Most elements of a row; the plain kernel takes longer ones.
-const LONGEST_ROW: usize = 1 << 20;
+const LONGEST_ROW: usize = 1 << 18;
 
 /// Where the outputs of a row read.
 #[derive(Default)]
@@ -34,8 +35,10 @@ struct Columns<T> {
 }
 
 impl<T: Compute> Columns<T> {
+    /// A table without room where memory cannot be had: `fill` says so.
     fn with_room(n: usize) -> Columns<T> {
-        Columns { firsts: Vec::with_capacity(n), parts: Vec::with_capacity(n), inner: 0 }
+        let firsts = try_with_capacity(n).unwrap_or_default();
+        Columns { firsts, parts: try_with_capacity(n).unwrap_or_default(), inner: 0 }
     }
 
     /// Fills the table without allocating.
@@ -43,7 +46,11 @@ impl<T: Compute> Columns<T> {
     /// Errors: the row is longer than its upper bound.
     fn fill(&mut self, axis: Axis) -> Result<()> {
         let count = axis.output as usize;
-        if count > self.firsts.capacity().min(self.parts.capacity()) {
+        let room = self.firsts.capacity().min(self.parts.capacity());
+        if count > room && room == 0 {
+            return Err(out_of_memory("a table of the weights of a resampling"));
+        }
+        if count > room {
             return Err(Error::kernel("an output is larger than the upper bound of its extents allows")
                 .got(count.to_string())
                 .hint("export with an upper bound for each dynamic dimension that covers this input"));
@@ -185,7 +192,7 @@ pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     }
     let longest = [x.shape[2], y.shape[2]];
     if longest.iter().any(|n| *n > LONGEST_ROW) {
-        return ctx.decline("rows are longer than 1,048,576 elements");
+        return ctx.decline("rows are longer than 262,144 elements");
     }
     match x.dtype {
         DType::Float32 => LinearRows::<f32>::framed(ctx, longest),
