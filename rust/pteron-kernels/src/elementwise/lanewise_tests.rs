@@ -241,3 +241,26 @@ fn remainders_of_doubles_are_exact() {
         }
     }
 }
+
+#[test]
+fn hypotenuses_of_doubles_overflow_only_where_they_must() {
+    let edges = [f64::NAN, -0.0, 3.0, -4.0, f64::INFINITY, 1e300, -1e-300, 5e-324, 1e150, 1e-140, f64::MAX];
+    // Groups without an edge, and groups of edges.
+    let a: Vec<f64> =
+        (0..280).map(|i| if i < 128 { f64::from(i) - 60.0 } else { edges[i as usize % 11] }).collect();
+    let b: Vec<f64> =
+        (0..280).map(|i| if i < 128 { f64::from(i) * 0.37 } else { edges[i as usize / 11 % 11] }).collect();
+    for isa in Isa::ALL {
+        let Some(got) = call::<f64, f64>("aten::hypot.out", isa, &a, Some(&b), vec![]) else { continue };
+        for (i, got) in got.into_iter().enumerate() {
+            let want = a[i].hypot(b[i]);
+            let is_near = got == want || (got / want - 1.0).abs() <= 2.0 * f64::EPSILON;
+            assert!(
+                is_near || (got.is_nan() && want.is_nan()),
+                "{isa:?} {} {}: {got} for {want}",
+                a[i],
+                b[i]
+            );
+        }
+    }
+}

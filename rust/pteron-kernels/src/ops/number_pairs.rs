@@ -26,6 +26,21 @@ functions! {
 lanes! {
     LaneCopysign: [] f64 => f64 = "copysign", 4, |_s, [a, b]| a.copysign(b);
     LaneHypot: [] f32 => f32 = "hypot", 12, |_s, [a, b]| hypot_f32(a, b);
+    LaneHypotDouble: [] f64 => f64 = "hypot", 24, |_s, [a, b]| (a * a + b * b).sqrt(),
+        where has_square(a, b) => hypot_f64(a, b);
+}
+
+/// Do the squares neither overflow nor lose digits to underflow?
+#[inline(always)]
+fn has_square(a: f64, b: f64) -> bool {
+    let larger = if a.abs() > b.abs() { a.abs() } else { b.abs() };
+    // NaN is not below; one in `a` does not take part in the comparison.
+    (larger == 0.0 || larger > 1e-140) & (larger < 1e150) & !a.is_nan()
+}
+
+/// √(a² + b²); infinite beside NaN, too.
+fn hypot_f64(a: f64, b: f64) -> f64 {
+    if has_square(a, b) { (a * a + b * b).sqrt() } else { a.hypot(b) }
 }
 
 /// √(a² + b²), of which float64 has the digits; infinite beside NaN, too.
@@ -158,7 +173,8 @@ fn divisors(ctx: &PrepareContext<'_>, apply: fn(i64, i64, i64) -> i64) -> Prepar
 /// hypot and its kin.
 pub static OPERATORS: &[Operator] = &[
     kernel("aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", hypot)
-        .fast("vectorised", lanewise::prepare::<LaneHypot, f32, 2>),
+        .fast("float32", lanewise::prepare::<LaneHypot, f32, 2>)
+        .doubles::<LaneHypotDouble, 2>(),
     kernel("aten::copysign.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", copysign)
         .float::<Copysign, 2>()
         .doubles::<LaneCopysign, 2>(),
