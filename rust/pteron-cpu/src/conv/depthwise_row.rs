@@ -1,6 +1,6 @@
 //! Output lines of a channels-last depthwise convolution. Two lines × four columns of outputs are computed
-//! together, one vector of channels at a time: what they read of it then stays in the first-level cache while
-//! the tiles move along the lines and down. Input pixels are found through a table of addresses, in which those
+//! together, the channels of a cache line at a time: what they read of it then stays in the first-level cache
+//! while the tiles move along the lines and down. Input pixels are found through a table of addresses, in which those
 //! beside the input are a stretch of zeros. Unsafe island.
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
@@ -15,6 +15,9 @@ const TILE: usize = 4;
 /// Output lines that share a table where channels are a single vector; else it is two. Of many channels a whole
 /// line passes before the next one begins: tensors come from afar in the order in which they lie.
 const LINES: usize = 14;
+/// Channels of a tile that are computed before the next tile: those of a cache line. Where pixels lie a multiple of some lines
+/// apart they share few sets of the first-level cache, and what the next vector needs would be gone.
+const BESIDE: usize = 16;
 /// Room for the input pixels of a line that a tile reads, through a window that the tiles are compiled for.
 const SPAN: usize = (TILE - 1) * 2 + 8;
 /// Largest kernel height and depth of such a window.
@@ -211,19 +214,21 @@ impl LinesTask<'_> {
         let whole = channels - channels % S::LANES;
         // SAFETY: channels c.. of the addresses and of the output exist.
         unsafe {
-            for c in (0..whole).step_by(S::LANES) {
+            let step = const { if BESIDE < S::LANES { S::LANES } else { BESIDE } };
+            for first in (0..whole).step_by(step) {
+                let block = first..(first + step).min(whole);
                 let mut line = 0;
                 while line + 2 <= lines {
-                    self.tiles::<S, KW, SW, 2, false>(s, segment, line, c, S::LANES);
+                    self.tiles::<S, KW, SW, 2, false>(s, segment, line, block.clone());
                     line += 2;
                 }
                 if line < lines {
-                    self.tiles::<S, KW, SW, 1, false>(s, segment, line, c, S::LANES);
+                    self.tiles::<S, KW, SW, 1, false>(s, segment, line, block);
                 }
             }
             if whole < channels {
                 for line in 0..lines {
-                    self.tiles::<S, KW, SW, 1, true>(s, segment, line, whole, channels - whole);
+                    self.tiles::<S, KW, SW, 1, true>(s, segment, line, whole..channels);
                 }
             }
         }
@@ -273,47 +278,57 @@ impl LinesTask<'_> {
         Segment { line, first, count, z, y, span }
     }
 
-    /// The vector of channels from `c` on, of `R` lines of a segment from its line `start` on.
+    /// The vectors of channels of a block, of `R` lines of a segment from its line `start` on.
     ///
     /// # Safety
-    /// Those lines exist, and the channels at every address of the table; `lanes` of them when `MASKED`.
+    /// Those lines exist, and the channels at every address of the table; whole vectors of them unless `MASKED`.
     #[inline(always)]
     unsafe fn tiles<S: Simd, const KW: usize, const SW: usize, const R: usize, const MASKED: bool>(
         &self,
         s: S,
         segment: &Segment,
         start: usize,
-        c: usize,
-        lanes: usize,
+        block: Range<usize>,
     ) {
         let width = self.extents.output[2];
-        let bias = match self.pixels.bias.is_null() {
-            true => s.zero(),
-            // SAFETY: the bias has a value for each channel from `c` on, `lanes` of which exist as the caller
-            // promises.
-            false => unsafe { load_lanes::<S, MASKED>(s, self.pixels.bias.add(c), lanes) },
-        };
         let rows = segment.window_rows(start, R, &self.convolution.geometry);
         let mut tile = 0;
         while tile < segment.count {
-            // Written as they are: the compiler makes a loop of a repeated value, and the sums then stay in
-            // memory.
-            let mut sums = [[bias, bias, bias, bias], [bias, bias, bias, bias]];
-            // SAFETY: the caller's promise; the table has the addresses of whole tiles.
-            unsafe {
-                match KW {
-                    0 => self.any_window::<S, MASKED>(s, segment, [c, lanes], &mut sums),
-                    _ => {
-                        let place = [start, tile * SW];
-                        self.window::<S, KW, SW, R, MASKED>(s, segment, place, rows, [c, lanes], &mut sums);
+            let mut c = block.start;
+            while c < block.end {
+                let lanes = block.end - c;
+                let bias = match self.pixels.bias.is_null() {
+                    true => s.zero(),
+                    // SAFETY: the bias has a value for each channel of the block, which exist as the caller promises.
+                    false => unsafe { load_lanes::<S, MASKED>(s, self.pixels.bias.add(c), lanes) },
+                };
+                // Written as they are: the compiler makes a loop of a repeated value, and the sums then stay in
+                // memory.
+                let mut sums = [[bias, bias, bias, bias], [bias, bias, bias, bias]];
+                // SAFETY: the caller's promise; the table has the addresses of whole tiles.
+                unsafe {
+                    match KW {
+                        0 => self.any_window::<S, MASKED>(s, segment, [c, lanes], &mut sums),
+                        _ => {
+                            let place = [start, tile * SW];
+                            self.window::<S, KW, SW, R, MASKED>(
+                                s,
+                                segment,
+                                place,
+                                rows,
+                                [c, lanes],
+                                &mut sums,
+                            );
+                        }
                     }
+                    let count = segment.count - tile;
+                    written_out!(L < R, {
+                        let pixel = (segment.line + start + L) * width + segment.first + tile;
+                        let at = pixel * self.pixels.out_step + c;
+                        self.write::<S, MASKED>(s, sums[L % 2], count, at, lanes);
+                    });
                 }
-                let count = segment.count - tile;
-                written_out!(L < R, {
-                    let pixel = (segment.line + start + L) * width + segment.first + tile;
-                    let at = pixel * self.pixels.out_step + c;
-                    self.write::<S, MASKED>(s, sums[L % 2], count, at, lanes);
-                });
+                c += S::LANES;
             }
             tile += TILE;
         }

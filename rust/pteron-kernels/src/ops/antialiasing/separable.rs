@@ -45,7 +45,7 @@ impl<T: Compute> Table<T> {
 
     /// Fills the table without allocating.
     ///
-    /// Errors: there is too little room, as in a call that leaves the bounds of its dynamic extents.
+    /// Errors: no memory was had for it, or too little.
     fn fill(&mut self, axis: Axis, filter: Filter) -> Result<()> {
         self.spans.clear();
         self.weights.clear();
@@ -61,8 +61,7 @@ impl<T: Compute> Table<T> {
                 return Err(out_of_memory("a table of the weights of a resampling"));
             }
             if !has_room {
-                return Err(Error::kernel("extents are larger than their upper bounds allow")
-                    .hint("export with an upper bound for each dynamic dimension that covers this input"));
+                return Err(Error::internal("a table of weights has too little room for its extents"));
             }
             self.spans.push(Span { start, weight, count });
             self.weights.extend((taps.start..taps.end).map(|i| T::from_f64(taps.weight(i))));

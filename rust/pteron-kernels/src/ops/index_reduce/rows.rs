@@ -99,9 +99,7 @@ impl<T: Term> UnitKernel for Rows<T> {
         let slices = out.shape().get(dim).copied().unwrap_or(1);
         let length = out.shape().iter().skip(dim + 1).product();
         if positions > self.most {
-            return Err(Error::kernel("there are more positions than the upper bound of their number")
-                .argument("index")
-                .got(positions.to_string()));
+            return Err(Error::internal("there are more positions than the upper bound of their number"));
         }
         let is_empty = out.numel() == 0;
         *extents = Extents { slices, positions, length, is_empty };
