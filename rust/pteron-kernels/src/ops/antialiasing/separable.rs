@@ -110,6 +110,8 @@ struct Problem<T> {
     output: [usize; 2],
     rows: Table<T>,
     columns: Table<T>,
+    /// Vertical and horizontal; none before the first call.
+    axes: Option<[Axis; 2]>,
 }
 
 /// The kernel for f32 or f64, if it takes the call.
@@ -152,7 +154,7 @@ impl<T: Compute + Element> UnitKernel for Separable<T> {
 
     fn new_problem(&self) -> Problem<T> {
         let [rows, columns] = self.rooms.map(Table::with_room);
-        Problem { rows, columns, input: [0; 2], output: [0; 2] }
+        Problem { rows, columns, input: [0; 2], output: [0; 2], axes: None }
     }
 
     fn scratch(&self) -> Scratch {
@@ -166,6 +168,7 @@ impl<T: Compute + Element> UnitKernel for Separable<T> {
         let [_, high, wide] = axes::<2>(&view, weighted_form(2))?;
         problem.rows.fill(high, self.filter)?;
         problem.columns.fill(wide, self.filter)?;
+        problem.axes = Some([high, wide]);
         problem.input = [high.input as usize, wide.input as usize];
         problem.output = [high.output as usize, wide.output as usize];
         let shape = view.tensor(0)?.shape();
@@ -182,7 +185,15 @@ impl<T: Compute + Element> UnitKernel for Separable<T> {
             return Err(Error::internal("a resampling would leave its tensors"));
         }
         let (first, exact_sums, sums) = (chunk.units.start, chunk.take_scratch(w)?, chunk.take_scratch(w)?);
-        self.level.dispatch_narrow(Rows { problem, first, input, out, sums, exact_sums });
+        self.level.dispatch_narrow(Rows {
+            problem,
+            filter: self.filter,
+            first,
+            input,
+            out,
+            sums,
+            exact_sums,
+        });
         Ok(())
     }
 }
@@ -205,6 +216,7 @@ fn dot<T: Compute>(values: &[T], weights: &[T]) -> T {
 /// The units of a chunk from `first` on; the input has their planes.
 struct Rows<'a, T> {
     problem: &'a Problem<T>,
+    filter: Filter,
     first: usize,
     input: &'a [T],
     out: &'a mut [T],
@@ -223,9 +235,8 @@ impl<T: Compute> SimdTask for Rows<'_, T> {
         for (i, out) in self.out.chunks_exact_mut(width).enumerate() {
             let (plane, y) = ((self.first + i) / height, (self.first + i) % height);
             let (start, weights) = self.problem.rows.get(y);
-            let rows = self.input[(plane * h + start) * w..].chunks_exact(w);
             self.sums.fill(T::ZERO);
-            for (row, weight) in rows.clone().zip(weights) {
+            for (row, weight) in self.input[(plane * h + start) * w..].chunks_exact(w).zip(weights) {
                 for (sum, value) in self.sums.iter_mut().zip(row) {
                     *sum = sum.plus(value.times(*weight));
                 }
@@ -236,21 +247,38 @@ impl<T: Compute> SimdTask for Rows<'_, T> {
                 *slot = dot(&self.sums[start..start + weights.len()], weights);
                 is_finite &= slot.to_f64().is_finite();
             }
-            if is_finite {
-                continue;
-            }
-            // A sum of rows may leave the range of f32 where the sum over the whole window, or f64, does not.
-            self.exact_sums.fill(0.0);
-            for (row, weight) in rows.zip(weights) {
-                for (sum, value) in self.exact_sums.iter_mut().zip(row) {
-                    *sum += value.to_f64() * weight.to_f64();
-                }
-            }
-            for (x, slot) in out.iter_mut().enumerate() {
-                let (start, weights) = self.problem.columns.get(x);
-                let products = self.exact_sums[start..].iter().zip(weights);
-                *slot = T::from_f64(products.fold(0.0, |sum, (v, w)| sum + v * w.to_f64()));
+            if let Some(axes) = self.problem.axes
+                && !is_finite
+            {
+                let plane = &self.input[plane * h * w..(plane + 1) * h * w];
+                exact_row(axes, self.filter, y, plane, self.exact_sums, out);
             }
         }
+    }
+}
+
+/// Output row `y` in f64, with weights that are not rounded: a sum of rows may leave the range of f32 where the whole sum
+/// does not.
+#[cold]
+fn exact_row<T: Compute>(
+    [high, wide]: [Axis; 2],
+    filter: Filter,
+    y: usize,
+    plane: &[T],
+    sums: &mut [f64],
+    out: &mut [T],
+) {
+    let rows = Taps::new(high, y as i64, filter);
+    sums.fill(0.0);
+    for v in rows.start..rows.end {
+        let weight = rows.weight(v);
+        for (sum, value) in sums.iter_mut().zip(&plane[v as usize * wide.input as usize..]) {
+            *sum += value.to_f64() * weight;
+        }
+    }
+    for (x, slot) in (0..).zip(out) {
+        let columns = Taps::new(wide, x, filter);
+        let sum = (columns.start..columns.end).fold(0.0, |sum, u| sum + sums[u as usize] * columns.weight(u));
+        *slot = T::from_f64(sum);
     }
 }
