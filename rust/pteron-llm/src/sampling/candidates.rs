@@ -5,7 +5,7 @@ use crate::sampling::logit::{BLOCK, Logit};
 use crate::sampling::parameters::SamplingParameters;
 use crate::sampling::philox::draw;
 use crate::sampling::ranked_weights::RankedWeights;
-use crate::sampling::vector_loops::weigh;
+use crate::sampling::vector_loops::{large, weigh};
 use crate::sampling::weights::{BITS, LOG2_E, weight};
 use pteron_core::Result;
 
@@ -18,6 +18,8 @@ pub(super) struct Candidates {
     weights: Vec<u64>,
     sums: Vec<u64>,
     scratch: Vec<f64>,
+    /// Logits, with their tokens in order, that were found large enough to look at.
+    large: Vec<(f64, u32)>,
     order: Vec<(u64, u32)>,
     ranked: RankedWeights,
 }
@@ -38,7 +40,7 @@ impl Candidates {
         }
         let found = match self.floor(logits, most, settings) {
             Some(floor) => {
-                self.keep(logits, floor, most, settings.temperature);
+                self.keep(logits, floor, most, settings);
                 self.drawn_of_few(settings, place)
             }
             None => {
@@ -83,29 +85,33 @@ impl Candidates {
             self.scratch.extend_from_slice(&self.maxima);
             least = nth(&mut self.scratch);
         }
+        self.find(logits, least);
         self.scratch.clear();
-        for (block, most) in logits.chunks(BLOCK).zip(&self.maxima) {
-            if *most >= least {
-                self.scratch.extend(block.iter().map(|x| (*x).into()).filter(|x| *x >= least));
-            }
-        }
+        self.scratch.extend(self.large.iter().map(|(x, _)| *x));
         nth(&mut self.scratch)
     }
 
-    /// Keeps the tokens whose logits reach `floor`.
-    fn keep<T: Logit>(&mut self, logits: &[T], floor: f64, most: f64, temperature: f64) {
+    /// Lists the logits of at least `least`.
+    fn find<T: Logit>(&mut self, logits: &[T], least: f64) {
+        self.large.clear();
+        for (at, (block, largest)) in logits.chunks(BLOCK).zip(&self.maxima).enumerate() {
+            if *largest >= least {
+                large(block, (at * BLOCK) as u32, least, &mut self.large);
+            }
+        }
+    }
+
+    /// Keeps the tokens whose logits reach `floor`; those of top-k are listed already.
+    fn keep<T: Logit>(&mut self, logits: &[T], floor: f64, most: f64, settings: &SamplingParameters) {
+        if settings.top_k == 0 || settings.top_k >= logits.len() {
+            self.find(logits, floor);
+        }
         self.tokens.clear();
         self.weights.clear();
-        for (at, (block, largest)) in logits.chunks(BLOCK).zip(&self.maxima).enumerate() {
-            if *largest < floor {
-                continue;
-            }
-            for (token, x) in (at * BLOCK..).zip(block) {
-                let x: f64 = (*x).into();
-                if x >= floor {
-                    self.tokens.push(token as u32);
-                    self.weights.push(weight((x - most) / temperature));
-                }
+        for (x, token) in &self.large {
+            if *x >= floor {
+                self.tokens.push(*token);
+                self.weights.push(weight((x - most) / settings.temperature));
             }
         }
     }

@@ -87,6 +87,26 @@ for_each_processor! {
     }
 }
 
+for_each_processor! {
+    /// Adds the logits of a block that are at least `least`, with their tokens, of which the first is `first`.
+    fn large<T: Logit>(block: &[T], first: u32, least: f64, found: &mut Vec<(f64, u32)>) {
+        let mut keep = |chunk: &[T], tokens: u32| {
+            let numbers = chunk.iter().map(|x| (*x).into()).zip(tokens..);
+            found.extend(numbers.filter(|(x, _)| *x >= least));
+        };
+        let (chunks, rest) = block.as_chunks::<LANES>();
+        let mut tokens = first;
+        for chunk in chunks {
+            // Few chunks have one: all lanes are asked at once.
+            if chunk.iter().fold(false, |any, x| any | ((*x).into() >= least)) {
+                keep(chunk, tokens);
+            }
+            tokens += LANES as u32;
+        }
+        keep(rest, tokens);
+    }
+}
+
 /// By halves, so that no comparison waits for all before it.
 #[inline(always)]
 fn largest_of_lanes<T: Logit>(lanes: [T; LANES]) -> T {
