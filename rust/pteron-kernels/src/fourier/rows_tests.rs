@@ -1,7 +1,8 @@
 //! Rows on every instruction set against the transform of single rows in float64.
 
 use super::super::scalar::{Number, Transform, memory};
-use super::{Axis, FEWEST_ABREAST, Kind, MOST_ABREAST, Rows, scratch_floats, scratch_numbers};
+use super::{FEWEST_ABREAST, MOST_ABREAST, Rows, scratch_floats, scratch_numbers};
+use crate::fourier::axis::{Axis, Kind};
 use crate::testing::numbers;
 use crate::vector_math::SimdLevel;
 use pteron_core::Isa;

@@ -6,6 +6,7 @@
 //! position that of the last NaN so far.
 
 mod extremes;
+mod lines;
 
 use crate::chunked::{CHUNK, in_ranges};
 use crate::compute::{BLOCK, Compute};
@@ -18,8 +19,7 @@ use crate::ops::sums::{check_float, check_real};
 use crate::reduction::plain::Reduction;
 use crate::routine::Preparation;
 use crate::shape::wrap_dim;
-use crate::strided::loops::signed;
-use crate::strided::loops::{Loops, memory_order};
+use lines::Lines;
 use pteron_core::{Args, BindArgs, PrepareContext, Result};
 use std::ops::Range;
 
@@ -87,35 +87,18 @@ const SIDE_BY_SIDE: usize = 4;
 /// 4 KiB apart, where a load waits for a store that it has nothing to do with.
 const ROOM: usize = BLOCK + 40;
 
-/// Running sums or products.
+/// Running sums or products: operands input, output.
+#[derive(Default)]
 struct Running {
-    /// The lines along the dimension: operands input, output.
-    lines: Loops<2>,
-    length: usize,
-    strides: [isize; 2],
-}
-
-impl Default for Running {
-    fn default() -> Self {
-        Running { lines: Loops::EMPTY, length: 0, strides: [0; 2] }
-    }
+    lines: Lines<2>,
 }
 
 impl Running {
     fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Split> {
+        bind::<3, 3>(args)?;
         let view = args.args();
-        let shape = *view.tensor(0)?.shape();
-        let dim = wrap_dim(view.int(1)?, shape.len())?;
-        args.resize(3, &shape)?;
-        let view = args.args();
-        let (x, y) = (signed(view.tensor(0)?.strides()), signed(view.tensor(3)?.strides()));
-        let mut lines = shape;
-        self.length = lines.get_mut(dim).map_or(1, |n| std::mem::replace(n, 1));
-        self.strides = [x[dim], y[dim]];
-        let order = memory_order(lines.len(), &x);
-        self.lines = Loops::over(order[..lines.len()].iter().copied(), &lines, [&x, &y]);
-        let (lines, per_chunk) = (self.lines.numel(), (CHUNK / self.length.max(1)).max(BLOCK));
-        Ok(Split::new(lines, per_chunk, per_chunk.min(lines).saturating_mul(self.length)))
+        self.lines = Lines::of(&view, [view.tensor(0)?.strides(), view.output(3)?.strides()])?;
+        Ok(self.lines.split(1))
     }
 
     /// Lines whose elements lie closer together than the lines do go by themselves, others all at once.
@@ -127,11 +110,10 @@ impl Running {
         step: impl Fn(C, C) -> C,
     ) -> Result<()> {
         let (x, mut y) = (Reader::<C>::new(args.tensor(0)?)?, Writer::<C>::new(args.output(3)?)?);
-        let beside = self.lines.inner_strides();
-        let is_along = self.strides[0].unsigned_abs() <= beside[0].unsigned_abs() || beside[0] == 0;
+        let (beside, is_along) = (self.lines.beside(), self.lines.is_along());
         let mut blocks = [[C::ZERO; ROOM]; SIDE_BY_SIDE];
-        self.lines.each_run(range.start, range.len(), |_, base, count| {
-            if is_along && C::IS_WHOLE && self.strides == [1; 2] {
+        self.lines.starts.each_run(range.start, range.len(), |_, base, count| {
+            if is_along && C::IS_WHOLE && self.lines.strides == [1; 2] {
                 for line in 0..count as isize {
                     let base: [isize; 2] = std::array::from_fn(|k| base[k] + line * beside[k]);
                     self.straight(&x, &mut y, base, &mut blocks[0], start, &step)?;
@@ -164,8 +146,8 @@ impl Running {
         step: &impl Fn(C, C) -> C,
     ) -> Result<()> {
         let mut state = start;
-        for i in (0..self.length).step_by(BLOCK) {
-            let (n, i) = ((self.length - i).min(BLOCK), i as isize);
+        for i in (0..self.lines.length).step_by(BLOCK) {
+            let (n, i) = ((self.lines.length - i).min(BLOCK), i as isize);
             let mut results = [C::ZERO; BLOCK];
             let block = x.block(base[0] + i, 1, n, room)?;
             let place = y.place(base[1] + i, n)?;
@@ -191,14 +173,15 @@ impl Running {
         start: C,
         step: &impl Fn(C, C) -> C,
     ) -> Result<()> {
-        let beside = self.lines.inner_strides();
+        let beside = self.lines.beside();
         let mut states = [start; SIDE_BY_SIDE];
-        for i in (0..self.length).step_by(BLOCK) {
-            let n = (self.length - i).min(BLOCK);
-            let at =
-                |k: usize, line: usize| base[k] + line as isize * beside[k] + i as isize * self.strides[k];
+        for i in (0..self.lines.length).step_by(BLOCK) {
+            let n = (self.lines.length - i).min(BLOCK);
+            let at = |k: usize, line: usize| {
+                base[k] + line as isize * beside[k] + i as isize * self.lines.strides[k]
+            };
             for (line, block) in blocks.iter_mut().take(lines).enumerate() {
-                x.read(at(0, line), self.strides[0], &mut block[..n])?;
+                x.read(at(0, line), self.lines.strides[0], &mut block[..n])?;
             }
             if lines == SIDE_BY_SIDE {
                 let [a, b, c, d] = &mut *blocks;
@@ -217,7 +200,7 @@ impl Running {
                 }
             }
             for (line, block) in blocks.iter().take(lines).enumerate() {
-                y.write(at(1, line), self.strides[1], &block[..n])?;
+                y.write(at(1, line), self.lines.strides[1], &block[..n])?;
             }
         }
         Ok(())
@@ -233,14 +216,14 @@ impl Running {
         start: C,
         step: impl Fn(C, C) -> C,
     ) -> Result<()> {
-        let beside = self.lines.inner_strides();
+        let beside = self.lines.beside();
         let (mut buffer, mut states) = ([C::ZERO; BLOCK], [start; BLOCK]);
-        for i in 0..self.length as isize {
-            let block = x.block(base[0] + i * self.strides[0], beside[0], lines, &mut buffer)?;
+        for i in 0..self.lines.length as isize {
+            let block = x.block(base[0] + i * self.lines.strides[0], beside[0], lines, &mut buffer)?;
             for (state, v) in states.iter_mut().zip(block) {
                 *state = step(*state, *v);
             }
-            y.write(base[1] + i * self.strides[1], beside[1], &states[..lines])?;
+            y.write(base[1] + i * self.lines.strides[1], beside[1], &states[..lines])?;
         }
         Ok(())
     }

@@ -4,7 +4,8 @@
 //! the last dimension is.
 
 use super::{bind_c2c, bind_c2r, bind_r2c, dims, scale};
-use crate::fourier::rows::{Axis, Kind, Rows, scratch_floats, scratch_numbers};
+use crate::fourier::axis::{Axis, Kind};
+use crate::fourier::rows::{Rows, scratch_floats, scratch_numbers};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::routine::Preparation;
 use crate::shape::wrap_dim;

@@ -1,13 +1,12 @@
 //! Running extremes and their positions: cummax, cummin.
 
-use crate::chunked::{CHUNK, in_ranges};
+use super::lines::Lines;
+use crate::chunked::in_ranges;
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::frame::Split;
 use crate::ops::layout::same_dtype;
 use crate::routine::{Preparation, dtype_of};
-use crate::shape::wrap_dim;
-use crate::strided::loops::{Loops, memory_order, signed};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::ops::Range;
 
@@ -30,17 +29,10 @@ fn prepare_in<C: Compute, const LARGEST: bool>() -> Preparation {
     )
 }
 
-/// Lines along the dimension: operands input, values, positions.
+/// Operands input, values, positions.
+#[derive(Default)]
 struct Extremes {
-    lines: Loops<3>,
-    length: usize,
-    strides: [isize; 3],
-}
-
-impl Default for Extremes {
-    fn default() -> Self {
-        Extremes { lines: Loops::EMPTY, length: 0, strides: [0; 3] }
-    }
+    lines: Lines<3>,
 }
 
 /// An extreme so far, and where it is. Of equal ones the last; from the first NaN on the last NaN.
@@ -55,18 +47,9 @@ impl Extremes {
     fn bind(&mut self, args: &mut BindArgs<'_>) -> Result<Split> {
         super::bind::<2, 3>(args)?;
         let view = args.args();
-        let shape = *view.tensor(0)?.shape();
-        let dim = wrap_dim(view.int(1)?, shape.len())?;
-        let strides = [view.tensor(0)?.strides(), view.output(2)?.strides(), view.output(3)?.strides()];
-        let strides = strides.map(|s| signed(s));
-        let mut lines = shape;
-        self.length = lines.get_mut(dim).map_or(1, |n| std::mem::replace(n, 1));
-        self.strides = std::array::from_fn(|k| strides[k].get(dim).copied().unwrap_or(0));
-        let order = memory_order(lines.len(), &strides[0]);
-        let operands = [&strides[0][..], &strides[1], &strides[2]];
-        self.lines = Loops::over(order[..lines.len()].iter().copied(), &lines, operands);
-        let (lines, per_chunk) = (self.lines.numel(), (CHUNK / self.length.max(1)).max(BLOCK));
-        Ok(Split::new(lines, per_chunk, per_chunk.min(lines).saturating_mul(self.length).saturating_mul(2)))
+        let outputs = [view.output(2)?.strides(), view.output(3)?.strides()];
+        self.lines = Lines::of(&view, [view.tensor(0)?.strides(), outputs[0], outputs[1]])?;
+        Ok(self.lines.split(2))
     }
 
     /// Lines whose elements lie closer together than the lines do go one by one, others all at once.
@@ -74,16 +57,16 @@ impl Extremes {
         let x = Reader::<C>::new(args.tensor(0)?)?;
         let (mut values, mut positions) =
             (Writer::<C>::new(args.output(2)?)?, Writer::<i64>::new(args.output(3)?)?);
-        let beside = self.lines.inner_strides();
-        let is_along = self.strides[0].unsigned_abs() <= beside[0].unsigned_abs() || beside[0] == 0;
+        let Lines { starts, length, strides } = &self.lines;
+        let (beside, is_along) = (self.lines.beside(), self.lines.is_along());
         let (mut buffer, mut best, mut places) = ([C::ZERO; BLOCK], [C::ZERO; BLOCK], [0i64; BLOCK]);
-        self.lines.each_run(range.start, range.len(), |_, base, count| {
+        starts.each_run(range.start, range.len(), |_, base, count| {
             if !is_along {
                 for first in (0..count).step_by(BLOCK) {
                     let lines = (count - first).min(BLOCK);
                     let base: [isize; 3] = std::array::from_fn(|k| base[k] + first as isize * beside[k]);
-                    for i in 0..self.length {
-                        let at: [isize; 3] = std::array::from_fn(|k| base[k] + i as isize * self.strides[k]);
+                    for i in 0..*length {
+                        let at: [isize; 3] = std::array::from_fn(|k| base[k] + i as isize * strides[k]);
                         let block = x.block(at[0], beside[0], lines, &mut buffer)?;
                         for ((best, place), v) in best.iter_mut().zip(&mut places).zip(block) {
                             let old = if i == 0 { (*v, 0) } else { (*best, *place) };
@@ -98,18 +81,18 @@ impl Extremes {
             for line in 0..count as isize {
                 let base: [isize; 3] = std::array::from_fn(|k| base[k] + line * beside[k]);
                 let mut state: Option<(C, i64)> = None;
-                for first in (0..self.length).step_by(BLOCK) {
-                    let n = (self.length - first).min(BLOCK);
-                    let at: [isize; 3] = std::array::from_fn(|k| base[k] + first as isize * self.strides[k]);
-                    let block = x.block(at[0], self.strides[0], n, &mut buffer)?;
+                for first in (0..*length).step_by(BLOCK) {
+                    let n = (*length - first).min(BLOCK);
+                    let at: [isize; 3] = std::array::from_fn(|k| base[k] + first as isize * strides[k]);
+                    let block = x.block(at[0], strides[0], n, &mut buffer)?;
                     for (i, (v, slots)) in block.iter().zip(best.iter_mut().zip(&mut places)).enumerate() {
                         let place = (first + i) as i64;
                         let now = step::<C, LARGEST>(state.unwrap_or((*v, place)), *v, place);
                         (*slots.0, *slots.1) = now;
                         state = Some(now);
                     }
-                    values.write(at[1], self.strides[1], &best[..n])?;
-                    positions.write(at[2], self.strides[2], &places[..n])?;
+                    values.write(at[1], strides[1], &best[..n])?;
+                    positions.write(at[2], strides[2], &places[..n])?;
                 }
             }
             Ok(())
