@@ -74,14 +74,16 @@ fn to_pixels<T: Real>(rule: Rule, at: &mut Line<T>, extent: usize) {
     }
 }
 
-/// Coordinates brought to the image and rounded, down or to the nearest whole number, and the rest of each.
+/// Coordinates in pixels, which `at` becomes, brought to the image and rounded, down or to the nearest whole number; and the
+/// rest of each.
 #[inline(always)]
 fn whole_and_rest<const NEAREST: bool, T: Real>(
     rule: Rule,
-    at: &Line<T>,
+    at: &mut Line<T>,
     extent: usize,
     count: usize,
 ) -> [Line<T>; 2] {
+    to_pixels(rule, at, extent);
     let mut parts = [[T::ZERO; PLACES]; 2];
     let [whole, rest] = &mut parts;
     if rule.padding == 2 {
@@ -126,8 +128,6 @@ impl<T: Real> Nearest<T> {
         count: usize,
     ) {
         let count = count.min(PLACES);
-        to_pixels(rule, across, w);
-        to_pixels(rule, down, h);
         let [columns, _] = whole_and_rest::<true, T>(rule, across, w, count);
         let [rows, _] = whole_and_rest::<true, T>(rule, down, h, count);
         let [high, wide] = [h, w].map(|n| T::from_f64(n as f64));
@@ -174,8 +174,6 @@ impl<T: Real> Pairs<T> {
             let is_nan = is_open && !(across[i].is_finite() && down[i].is_finite());
             self.starts[i] = if is_nan { T::NAN } else { T::ZERO };
         }
-        to_pixels(rule, across, w);
-        to_pixels(rule, down, h);
         let [columns, right_parts] = whole_and_rest::<false, T>(rule, across, w, count);
         let [rows, lower_parts] = whole_and_rest::<false, T>(rule, down, h, count);
         let [high, wide] = [h, w].map(|n| T::from_f64(n as f64));
