@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from cliff_arguments import ALL, FLOATS, INTEGERS, above, each, f32, short, unequal, unit
 from cliff_layers import ROWS as LAYERS
+from cliff_rest import ROWS as REST
 from operator_rows import (
     Arguments,
     Row,
@@ -401,4 +402,4 @@ def _movement() -> list[Row]:
     return rows
 
 
-ROWS = [*_unary(), *_binary(), *_reductions(), *_movement(), *LAYERS]
+ROWS = [*_unary(), *_binary(), *_reductions(), *_movement(), *LAYERS, *REST]

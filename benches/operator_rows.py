@@ -19,12 +19,13 @@ Arguments = Callable[[int], tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Row:
-    """One operator with one kind of arguments."""
+    """One operator with one kind of arguments; results that differ by chance are not compared."""
 
     name: str
     overload: str
     arguments: Arguments
     keywords: tuple[tuple[str, Any], ...] = ()
+    is_compared: bool = True
 
 
 def values(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
