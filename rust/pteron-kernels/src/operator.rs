@@ -4,7 +4,7 @@
 use crate::elementwise::function::{RecogniseFn, recognise_as};
 use crate::elementwise::lanewise::{self, OfIntegers, OfNumbers};
 use crate::elementwise::{floats, lanewise::Lanewise, pointwise::Pointwise};
-use pteron_core::{ArgSpec, Bool8, StaticKernel, kernel::PrepareFn};
+use pteron_core::{ArgSpec, Bool8, Complex64, StaticKernel, kernel::PrepareFn};
 
 /// Most fast kernels of one operator.
 const MOST_KERNELS: usize = 8;
@@ -112,6 +112,14 @@ impl Operator {
     /// Adds a fast kernel on bool.
     pub const fn bools<F: Lanewise<Bool8, N>, const N: usize>(self) -> Operator {
         self.fast("bool", lanewise::prepare::<F, Bool8, N>)
+    }
+
+    /// Adds a fast kernel on complex64, if the crate was built with complex numbers.
+    pub const fn complexes<F: Lanewise<Complex64, N>, const N: usize>(self) -> Operator {
+        if cfg!(feature = "complex") {
+            return self.fast("complex", lanewise::prepare::<F, Complex64, N>);
+        }
+        self
     }
 
     /// Adds a function that a call may be in a chain; the first that recognises the call is taken.

@@ -7,6 +7,7 @@ use crate::elementwise::lanewise::{Number, has_no_factor, holds_number, lanes, n
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, float};
 use crate::elementwise::pointwise::{functions, scalar};
 use crate::operator::{Operator, kernel};
+use crate::ops::complex_lanes::{ComplexAdd, ComplexMul, ComplexSub};
 use crate::ops::{complex_elementwise, complex_functions};
 use crate::promotion::Promotion;
 use crate::routine::Preparation;
@@ -31,6 +32,9 @@ functions! {
     /// x - alpha * other.
     SubScalar { subtrahend } = "sub", 3, |s, [x]| s.sub(x, s.splat(subtrahend)),
         from |args| [(args.double(1)? * args.double(2)?) as f32], if subtracts_a_number;
+    /// b - alpha a.
+    Rsub { alpha } = "rsub", 4,
+        |s, [a, b]| if alpha == 1.0 { s.sub(b, a) } else { s.fma(a, s.splat(-alpha), b) }, from |args| [scalar(args, 2)?];
     /// other - alpha * x.
     RsubScalar { minuend, factor } = "rsub", 3, ulps 0.5,
         |s, [x]| s.sub(s.splat(minuend), s.mul(x, s.splat(factor))),
@@ -57,10 +61,14 @@ functions! {
 lanes! {
     LaneAdd: [T: Number] T => T = "add", 4, |_s, [a, b]| a.plus(b), if has_no_factor::<T>;
     LaneSub: [T: Number] T => T = "sub", 4, |_s, [a, b]| a.minus(b), if has_no_factor::<T>;
+    LaneRsub: [T: Number] T => T = "rsub", 4, |_s, [a, b]| b.minus(a), if has_no_factor::<T>;
     LaneMul: [T: Number] T => T = "mul", 4, |_s, [a, b]| a.times(b);
     LaneAddScalar { b }: [T: Number] T => T = "add", 4, |_s, [a]| a.plus(b),
         from |args| [number_argument(args)?], if |args| holds_number::<T>(args) && has_no_factor::<T>(args);
     LaneSubScalar { b }: [T: Number] T => T = "sub", 4, |_s, [a]| a.minus(b),
+        from |args| [number_argument(args)?],
+        if |args| holds_number::<T>(args) && subtracts_a_number(args) && has_no_factor::<T>(args);
+    LaneRsubScalar { b }: [T: Number] T => T = "rsub", 4, |_s, [a]| b.minus(a),
         from |args| [number_argument(args)?],
         if |args| holds_number::<T>(args) && subtracts_a_number(args) && has_no_factor::<T>(args);
     LaneMulScalar { b }: [T: Number] T => T = "mul", 4, |_s, [a]| a.times(b),
@@ -164,6 +172,7 @@ pub static OPERATORS: &[Operator] = &[
     )
     .float::<Add, 2>()
     .numbers::<LaneAdd, 2>()
+    .complexes::<ComplexAdd, 2>()
     .complex64(complex_elementwise::add),
     linear!(
         "aten::add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
@@ -179,6 +188,7 @@ pub static OPERATORS: &[Operator] = &[
     )
     .float::<Sub, 2>()
     .numbers::<LaneSub, 2>()
+    .complexes::<ComplexSub, 2>()
     .complex64(complex_elementwise::sub),
     linear!(
         "aten::sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
@@ -192,6 +202,8 @@ pub static OPERATORS: &[Operator] = &[
         "aten::rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
         TENSOR_ALPHA, true, |a, b, s| float b - s.get(0) * a, int b.wrapping_sub(s.get(0).wrapping_mul(a))
     )
+    .float::<Rsub, 2>()
+    .numbers::<LaneRsub, 2>()
     .complex64(complex_functions::rsub),
     linear!(
         "aten::rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
@@ -199,10 +211,12 @@ pub static OPERATORS: &[Operator] = &[
         |a, _b, s| float s.get(0) - s.get(1) * a, int s.get(0).wrapping_sub(s.get(1).wrapping_mul(a))
     )
     .float::<RsubScalar, 1>()
+    .numbers::<LaneRsubScalar, 1>()
     .complex64(complex_functions::rsub_number),
     kernel("aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", product)
     .float::<Mul, 2>()
     .numbers::<LaneMul, 2>()
+    .complexes::<ComplexMul, 2>()
     .complex64(complex_elementwise::mul),
     kernel("aten::mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", scalar_product)
     .float::<MulScalar, 1>()

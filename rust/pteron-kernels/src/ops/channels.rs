@@ -1,57 +1,12 @@
-//! Operators that take channels apart: glu, pixel_shuffle, pixel_unshuffle.
+//! Operators that take channels apart: pixel_shuffle, pixel_unshuffle.
 //!
-//! Shape: glu halves a dimension; the shuffles trade channels for pixels. Dtype: glu needs floats,
-//! the shuffles move any dtype. Edge cases: extents that do not divide are errors.
+//! Shape: channels are traded for pixels. Dtype: any. Edge cases: extents that do not divide are errors.
 
-use crate::compute::BLOCK;
-use crate::elements::{Reader, Writer};
 use crate::operator::{Operator, kernel};
 use crate::ops::layout::copy_in_chunks;
-use crate::ops::sums::check_float;
-use crate::reduction::plain::row_major;
-use crate::routine::{Preparation, Routine};
-use crate::shape::wrap_dim;
+use crate::routine::Preparation;
 use crate::strided::copy::{RegionCopy, StridedRegion};
-use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
-
-/// The dimension and half its extent.
-fn halves(args: &Args<'_>) -> Result<(usize, usize)> {
-    let x = args.tensor(0)?;
-    let dim = wrap_dim(args.int(1)?, x.rank())?;
-    match x.shape().get(dim) {
-        Some(extent) if extent % 2 == 0 => Ok((dim, extent / 2)),
-        _ => Err(Error::kernel("glu needs an even extent").argument("dim").got(x.shape().to_string())),
-    }
-}
-
-fn bind_glu(args: &mut BindArgs<'_>) -> Result<()> {
-    let view = args.args();
-    let (dim, half) = halves(&view)?;
-    let mut shape = *view.tensor(0)?.shape();
-    shape[dim] = half;
-    args.resize(2, &shape)
-}
-
-fn glu(args: &Args<'_>) -> Result<()> {
-    let (dim, half) = halves(args)?;
-    let x = Reader::<f64>::new(args.tensor(0)?)?;
-    let mut y = Writer::<f64>::new(args.output(2)?)?;
-    let from = Walk::row_major(y.meta().shape(), &signed(x.meta().strides()));
-    let gates = (half * x.meta().strides()[dim]) as isize;
-    let to = row_major(y.meta());
-    let (mut a, mut b) = ([0.0; BLOCK], [0.0; BLOCK]);
-    for start in (0..to.numel()).step_by(BLOCK) {
-        let n = (to.numel() - start).min(BLOCK);
-        x.gather(&from, 0, start, &mut a[..n])?;
-        x.gather(&from, gates, start, &mut b[..n])?;
-        for (a, b) in a[..n].iter_mut().zip(&b) {
-            *a *= 1.0 / (1.0 + (-b).exp());
-        }
-        y.scatter(&to, 0, start, &a[..n])?;
-    }
-    Ok(())
-}
 
 /// The factor, checked against channels (down: against height and width).
 fn factor(args: &Args<'_>, is_up: bool) -> Result<usize> {
@@ -123,12 +78,8 @@ fn prepare_shuffle<const UP: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     })
 }
 
-/// glu and pixel shuffles.
+/// Pixel shuffles.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::glu.out(Tensor self, int dim=-1, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        check_float(ctx, 2)?;
-        Routine::prepare(bind_glu, |args, _| glu(args))
-    }),
     kernel(
         "aten::pixel_shuffle.out(Tensor self, int upscale_factor, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_shuffle::<true>,
@@ -159,17 +110,5 @@ mod tests {
                 run_out("aten::pixel_shuffle.out", &[x.clone().into(), bad.into()], DType::UInt8, &[1, 2, 4]);
             assert!(error_text(e).contains("factor"));
         }
-    }
-
-    #[test]
-    fn glu_gates_with_the_second_half() {
-        let x = Tensor::of(&[4], &[2f32, 3.0, 0.0, f32::INFINITY]);
-        let y = run_out("aten::glu.out", &[x.into(), 0i64.into()], DType::Float32, &[2]).unwrap();
-        assert_eq!(y.values::<f32>(), [1.0, 3.0]);
-        let x = Tensor::of(&[3], &[0f32; 3]);
-        assert!(
-            error_text(run_out("aten::glu.out", &[x.into(), 0i64.into()], DType::Float32, &[1]))
-                .contains("even")
-        );
     }
 }

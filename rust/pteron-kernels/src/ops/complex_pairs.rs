@@ -6,6 +6,7 @@
 
 use crate::compute::BLOCK;
 use crate::elements::Reader;
+use crate::elementwise::lanewise::{self, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::operator::{Operator, kernel};
 use crate::ops::complex_elementwise;
@@ -13,7 +14,30 @@ use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::broadcast;
 use crate::strided::loops::Walk;
-use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result};
+use pteron_core::{Args, BindArgs, Complex64, DType, Element, Error, PrepareContext, Result};
+
+/// Floats that have an angle.
+trait Turn: Element + PartialOrd {
+    const HALF: Self;
+    const NONE: Self;
+}
+impl Turn for f32 {
+    const HALF: f32 = std::f32::consts::PI;
+    const NONE: f32 = 0.0;
+}
+impl Turn for f64 {
+    const HALF: f64 = std::f64::consts::PI;
+    const NONE: f64 = 0.0;
+}
+
+lanes! {
+    /// The angle of a real number; NaN is its own.
+    Angle: [T: Turn] T => T = "angle", 6, |_s, [x]| {
+        let turned = if x < T::NONE { T::HALF } else { T::NONE };
+        // NaN alone differs from itself.
+        if x == x { turned } else { x }
+    };
+}
 
 fn bind_view(args: &mut BindArgs<'_>) -> Result<()> {
     let shape = *args.args().tensor(0)?.shape();
@@ -124,5 +148,7 @@ pub static OPERATORS: &[Operator] = &[
             },
         )
     })
+    .doubles::<Angle, 1>()
+    .fast("single", lanewise::prepare::<Angle, f32, 1>)
     .complex64(complex_elementwise::angle),
 ];

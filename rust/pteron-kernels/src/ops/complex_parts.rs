@@ -6,6 +6,7 @@
 use crate::elements::Writer;
 use crate::operator::{Operator, kernel};
 use crate::ops::complex_elementwise;
+use crate::ops::complex_lanes::ComplexConj;
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use pteron_core::{Args, BindArgs, Complex64, DType, Error, PrepareContext, Result};
@@ -48,8 +49,10 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::conj_physical.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
         complex_elementwise::conj,
-    ),
-    kernel("aten::_conj_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", complex_elementwise::conj),
+    )
+    .complexes::<ComplexConj, 1>(),
+    kernel("aten::_conj_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", complex_elementwise::conj)
+        .complexes::<ComplexConj, 1>(),
 ];
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 pub(crate) mod complex_elementwise;
 pub(crate) mod complex_functions;
+pub(crate) mod complex_lanes;
 pub(crate) mod complex_scans;
 pub(crate) mod complex_sums;
 pub(crate) mod index_items;
@@ -35,7 +36,7 @@ families! {
         unary_float, unary_number, activation, arithmetic, division, power, comparison, logical, bitwise, clamp,
         masked_choice, copy, scalar_prim, tensor_prim, layout,
         joining, sums, extremes, softmax, normalization, matrix, grouped_matrix, creation, indexing, scattering,
-        advanced_indexing, padding, data_dependent, channels, distances, number_pairs, running_results,
+        advanced_indexing, padding, data_dependent, channels, gated_linear, distances, number_pairs, running_results,
         flat_positions, exponents, embedding_bag, index_reduce, cache_update, cached_attention, hadamard,
     }
     #[cfg(feature = "convolution")]

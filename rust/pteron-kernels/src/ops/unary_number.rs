@@ -8,6 +8,7 @@ use crate::elementwise::lanewise::{Number, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, Scalars, both_floats, float};
 use crate::elementwise::pointwise::functions;
 use crate::operator::{Operator, kernel};
+use crate::ops::complex_lanes::ComplexNeg;
 use crate::ops::{complex_elementwise, complex_functions};
 use crate::routine::{Preparation, dtype_of};
 use crate::vector_math::{Simd, tanh::with_sign_of};
@@ -155,6 +156,7 @@ pub static OPERATORS: &[Operator] = &[
     function!("neg", not_bool, |x| float -x, int x.wrapping_neg())
     .float::<Neg, 1>()
     .numbers::<LaneNeg, 1>()
+    .complexes::<ComplexNeg, 1>()
     .complex64(complex_elementwise::neg),
     function!("sign", any, |x| float if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, int x.signum())
     .float::<Sign, 1>()
