@@ -84,8 +84,11 @@ fn integers_wrap_and_broadcast() {
                 continue;
             };
             let less = call::<i8, Bool8>("aten::lt.Tensor_out", isa, &a, Some(&b), vec![]).unwrap();
+            let way =
+                call::<i8, i8>("aten::rsub.Tensor_out", isa, &a, Some(&b), vec![CallArg::int(1)]).unwrap();
             for i in 0..280 {
                 assert_eq!(sum[i], a[i].wrapping_add(b[i % n]), "{isa:?} {n}");
+                assert_eq!(way[i], b[i % n].wrapping_sub(a[i]), "{isa:?} {n}");
                 assert_eq!(less[i].get(), a[i] < b[i % n]);
             }
         }
@@ -108,7 +111,10 @@ fn doubles_hand_nan_on_and_round_to_even() {
         };
         let round = call::<f64, f64>("aten::round.out", isa, &a, None, vec![]).unwrap();
         let equal = call::<f64, Bool8>("aten::eq.Tensor_out", isa, &a, Some(&b), vec![]).unwrap();
+        let angle = call::<f64, f64>("aten::angle.out", isa, &a, None, vec![]).unwrap();
         for i in 0..280 {
+            let turn = if a[i] < 0.0 { std::f64::consts::PI } else { 0.0 };
+            assert!(if a[i].is_nan() { angle[i].is_nan() } else { angle[i] == turn }, "{}", a[i]);
             let is_nan = a[i].is_nan() || b[i].is_nan();
             assert!(if is_nan { max[i].is_nan() } else { max[i] == a[i].max(b[i]) }, "{} {}", a[i], b[i]);
             assert!(round[i].is_nan() == a[i].is_nan() && equal[i].get() == (a[i] == b[i]));

@@ -157,9 +157,10 @@ fn tensor(shape: &[usize], seed: u64) -> (CallArg, Vec<f32>) {
 #[test]
 fn arithmetic_broadcasts() {
     type Reference = fn(f64, f64) -> f64;
-    let cases: [(&str, bool, Reference); 6] = [
+    let cases: [(&str, bool, Reference); 7] = [
         ("aten::add.out", true, |a, b| a + 2.0 * b),
         ("aten::sub.out", true, |a, b| a - 2.0 * b),
+        ("aten::rsub.Tensor_out", true, |a, b| b - 2.0 * a),
         ("aten::mul.out", false, |a, b| a * b),
         ("aten::div.out", false, |a, b| a / b),
         ("aten::maximum.out", false, f64::max),
