@@ -9,7 +9,7 @@ use crate::elements::Reader;
 use crate::elementwise::lanewise::{self, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::operator::{Operator, kernel};
-use crate::ops::complex_elementwise;
+use crate::ops::{complex_angle, complex_elementwise};
 use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::broadcast;
@@ -150,5 +150,6 @@ pub static OPERATORS: &[Operator] = &[
     })
     .doubles::<Angle, 1>()
     .fast("single", lanewise::prepare::<Angle, f32, 1>)
+    .fast("complex", complex_angle::prepare)
     .complex64(complex_elementwise::angle),
 ];

@@ -1,6 +1,8 @@
 //! Operator families, one per file. A cargo feature leaves the tables of its families out of a binary, and with them
 //! their code: [`crate::features`].
 
+#[allow(unsafe_code, reason = "a SIMD task")]
+pub(crate) mod complex_angle;
 pub(crate) mod complex_elementwise;
 pub(crate) mod complex_functions;
 pub(crate) mod complex_lanes;
