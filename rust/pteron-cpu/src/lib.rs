@@ -36,6 +36,7 @@ use pteron_core::StaticKernel;
 /// The tables of the engine's families.
 static FAMILIES: &[&[EngineKernel]] = &[
     linear::matrix_vector::KERNELS,
+    linear::row_products::KERNELS,
     linear::vector_matrix::KERNELS,
     linear::KERNELS,
     linear::grouped::KERNELS,

@@ -4,7 +4,8 @@
 //! [`dense`] gathers pixels and multiplies them with packed panels of weights; [`pointwise`] is a matrix
 //! product over channels-last pixels; [`planar`] keeps to channel planes (pointwise, depthwise, small
 //! groups); [`depthwise`] is for channels-last, `depthwise_planes` for planes; `shallow` for the first layer
-//! of a network. [`prepare_convolution`] chooses. [`winograd`] is what the rule of that name asks for.
+//! of a network. [`prepare_convolution`] chooses. [`winograd`] is what the rule of that name asks for. `shifted` takes
+//! other floats, and weights that are no constants.
 
 mod call;
 pub mod dense;
@@ -25,6 +26,7 @@ pub mod pointwise;
 mod reorder;
 mod shallow;
 mod shallow_band;
+mod shifted;
 #[cfg(test)]
 mod tests;
 pub mod window;
@@ -120,8 +122,10 @@ pub fn prepare_convolution(ctx: &PrepareContext<'_>, epilogue: &Epilogue) -> Pre
 }
 
 /// The kernels of this family.
-pub static KERNELS: &[EngineKernel] =
-    &[engine_kernel("aten::convolution.out", "f32", |ctx| match geometry::has_margins_apart(ctx) {
+pub static KERNELS: &[EngineKernel] = &[
+    engine_kernel("aten::convolution.out", "f32", |ctx| match geometry::has_margins_apart(ctx) {
         true => ctx.decline("the padding differs at the two ends of a dimension"),
         false => prepare_convolution(ctx, &Epilogue::NONE),
-    })];
+    }),
+    engine_kernel("aten::convolution.out", "shifted", shifted::prepare),
+];

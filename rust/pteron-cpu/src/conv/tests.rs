@@ -15,27 +15,33 @@ use std::sync::Arc;
 
 /// Extents are (depth, height, width); `rank` of them are those of the tensors.
 #[derive(Debug, Clone, Copy)]
-struct Case {
-    rank: usize,
-    images: usize,
-    channels: [usize; 2],
-    groups: usize,
-    input: [usize; 3],
-    kernel: [usize; 3],
-    stride: [usize; 3],
-    padding: [usize; 3],
+pub(super) struct Case {
+    pub(super) rank: usize,
+    pub(super) images: usize,
+    pub(super) channels: [usize; 2],
+    pub(super) groups: usize,
+    pub(super) input: [usize; 3],
+    pub(super) kernel: [usize; 3],
+    pub(super) stride: [usize; 3],
+    pub(super) padding: [usize; 3],
     /// Rows and columns of zeros behind the input besides those of `padding`.
-    more_behind: [usize; 3],
-    dilation: [usize; 3],
-    output_padding: [usize; 3],
-    is_transposed: bool,
+    pub(super) more_behind: [usize; 3],
+    pub(super) dilation: [usize; 3],
+    pub(super) output_padding: [usize; 3],
+    pub(super) is_transposed: bool,
 }
 
 const fn flat(v: usize, fill: usize) -> [usize; 3] {
     [fill, v, v]
 }
 
-const fn case(channels: [usize; 2], input: [usize; 2], kernel: usize, stride: usize, padding: usize) -> Case {
+pub(super) const fn case(
+    channels: [usize; 2],
+    input: [usize; 2],
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> Case {
     Case {
         rank: 2,
         images: 1,
@@ -68,13 +74,13 @@ const fn grouped(mut c: Case, groups: usize) -> Case {
     c
 }
 
-const fn transposed(mut c: Case, more: usize) -> Case {
+pub(super) const fn transposed(mut c: Case, more: usize) -> Case {
     c.is_transposed = true;
     c.output_padding = flat(more, 0);
     c
 }
 
-const CASES: [Case; 60] = [
+pub(super) const CASES: [Case; 60] = [
     case([3, 8], [9, 11], 3, 1, 1),
     case([3, 40], [23, 19], 7, 2, 3),
     case([64, 33], [7, 7], 1, 1, 0),
@@ -146,7 +152,7 @@ const fn uneven(mut c: Case, more_behind: [usize; 3]) -> Case {
 }
 
 impl Case {
-    fn output(&self) -> [usize; 3] {
+    pub(super) fn output(&self) -> [usize; 3] {
         [0, 1, 2].map(|d| {
             let reach = self.dilation[d] * (self.kernel[d] - 1);
             match self.is_transposed {
@@ -179,7 +185,7 @@ impl Case {
     }
 
     /// Result in channel planes, and the sum of the terms' sizes.
-    fn reference(&self, x: &[f32], w: &[f32], b: &[f32]) -> Vec<(f64, f64)> {
+    pub(super) fn reference(&self, x: &[f32], w: &[f32], b: &[f32]) -> Vec<(f64, f64)> {
         let ([ic, oc], [_, h, wd], [_, kh, kw], [od, oh, ow]) =
             (self.channels, self.input, self.kernel, self.output());
         let (icg, ocg) = (ic / self.groups, oc / self.groups);
@@ -216,11 +222,11 @@ impl Case {
     }
 
     /// The shape of a tensor with these spatial extents.
-    fn shape(&self, channels: usize, extents: [usize; 3]) -> Vec<usize> {
+    pub(super) fn shape(&self, channels: usize, extents: [usize; 3]) -> Vec<usize> {
         [&[self.images, channels], &extents[3 - self.rank..]].concat()
     }
 
-    fn weight_shape(&self) -> Vec<usize> {
+    pub(super) fn weight_shape(&self) -> Vec<usize> {
         let [ic, oc] = self.channels;
         let leading = if self.is_transposed { [ic, oc / self.groups] } else { [oc, ic / self.groups] };
         [&leading, &self.kernel[3 - self.rank..]].concat()
@@ -238,10 +244,10 @@ impl Case {
     }
 
     /// The operator's arguments but for the output.
-    fn arguments(&self, input: HostTensor, w: &[f32], bias: CallArg) -> Vec<CallArg> {
+    pub(super) fn arguments(&self, input: HostTensor, weight: CallArg, bias: CallArg) -> Vec<CallArg> {
         vec![
             CallArg::Tensor(input),
-            CallArg::Constant(HostTensor::new(&self.weight_shape(), w).unwrap()),
+            weight,
             bias,
             self.list(self.stride),
             self.paddings(),
@@ -252,7 +258,12 @@ impl Case {
         ]
     }
 
-    fn order(&self, is_last: bool) -> DimOrder {
+    /// The weight as a constant.
+    fn constant(&self, w: &[f32]) -> CallArg {
+        CallArg::Constant(HostTensor::new(&self.weight_shape(), w).unwrap())
+    }
+
+    pub(super) fn order(&self, is_last: bool) -> DimOrder {
         match (is_last, self.rank) {
             (true, 1) => DimOrder::new(&[0, 2, 1]).unwrap(),
             (true, 2) => DimOrder::new(&[0, 2, 3, 1]).unwrap(),
@@ -263,7 +274,7 @@ impl Case {
 }
 
 /// Values of channel planes in the memory order of a tensor.
-fn in_memory(v: &[f32], [n, c, p]: [usize; 3], is_last: bool) -> Vec<f32> {
+pub(super) fn in_memory<T: Copy>(v: &[T], [n, c, p]: [usize; 3], is_last: bool) -> Vec<T> {
     match is_last {
         false => v.to_vec(),
         true => (0..n * p * c).map(|i| v[(i / c / p * c + i % c) * p + i / c % p]).collect(),
@@ -363,7 +374,7 @@ fn check_orders(c: Case, isa: Isa, method: [PrepareFn; 3], [from_last, to_last]:
         let residual = in_memory(&added, [c.images, oc, outputs], to_last);
         let residual = HostTensor::in_order(&shape, order, &residual).unwrap();
         let bias = CallArg::Tensor(HostTensor::new(&[oc], &b).unwrap());
-        let args = c.arguments(input, &weight, bias);
+        let args = c.arguments(input, c.constant(&weight), bias);
         let Some(mut call) = after.call(method, isa, args, out, residual) else { return };
         let grid = call.bind().unwrap();
         call.run(grid, true).unwrap();
@@ -424,7 +435,7 @@ fn not_a_number_stays_in_the_tiles_that_read_it() {
         let Some(cpu) = profile(isa) else { continue };
         let [clean, spoilt] = [&clean, &spoilt].map(|x| {
             let x = HostTensor::in_order(&[1, 32, 12, 12], c.order(true), x).unwrap();
-            let mut args = c.arguments(x, &w, CallArg::None);
+            let mut args = c.arguments(x, c.constant(&w), CallArg::None);
             args.push(CallArg::Tensor(
                 HostTensor::zeros_in_order(DType::Float32, &[1, 32, 12, 12], c.order(true)).unwrap(),
             ));
@@ -464,7 +475,7 @@ fn a_batch_gives_the_bytes_of_its_images() {
                     let x = HostTensor::in_order(&c.shape(c.channels[0], c.input), c.order(is_last), x);
                     let shape = c.shape(c.channels[1], c.output());
                     let out = HostTensor::zeros_in_order(DType::Float32, &shape, c.order(is_last)).unwrap();
-                    let mut args = c.arguments(x.unwrap(), &w, CallArg::None);
+                    let mut args = c.arguments(x.unwrap(), c.constant(&w), CallArg::None);
                     args.push(CallArg::Tensor(out));
                     let mut call = SingleCall::new(method[0], &cpu, args).unwrap().unwrap();
                     call.call().unwrap();
@@ -484,7 +495,7 @@ fn an_empty_batch_has_nothing_to_run() {
     let cpu = profile(Isa::Portable).unwrap();
     let c = Case { images: 0, ..case([3, 4], [5, 5], 3, 1, 1) };
     let x = HostTensor::zeros(DType::Float32, &[0, 3, 5, 5]).unwrap();
-    let mut args = c.arguments(x, &[0.0; 108], CallArg::None);
+    let mut args = c.arguments(x, c.constant(&[0.0; 108]), CallArg::None);
     args.push(CallArg::Tensor(HostTensor::zeros(DType::Float32, &[0, 4, 5, 5]).unwrap()));
     let mut call = SingleCall::new(plain, &cpu, args).unwrap().unwrap();
     call.call().unwrap();
@@ -529,7 +540,7 @@ fn nan_and_infinity_pass_through_the_clamp() {
                 HostTensor::new(&[1, 2, 1, 2], &[f32::NAN, f32::INFINITY, f32::NAN, f32::INFINITY]).unwrap();
             let out = HostTensor::zeros(DType::Float32, &[1, 2, 1, 2]).unwrap();
             let w = vec![1.0; 4 / groups];
-            let mut args = c.arguments(x, &w, CallArg::None);
+            let mut args = c.arguments(x, c.constant(&w), CallArg::None);
             args.push(CallArg::Tensor(out));
             let mut call = SingleCall::new(relu_6, &cpu, args).unwrap().unwrap();
             call.call().unwrap();
@@ -547,7 +558,7 @@ fn wrong_channels_and_bias_are_refused_with_place() {
         let x = HostTensor::zeros(DType::Float32, &[1, channels, 5, 5]).unwrap();
         let out = HostTensor::zeros(DType::Float32, &[1, 4, 3, 3]).unwrap();
         let b = CallArg::Tensor(HostTensor::zeros(DType::Float32, &[bias]).unwrap());
-        let mut args = c.arguments(x, &[0.0; 108], b);
+        let mut args = c.arguments(x, c.constant(&[0.0; 108]), b);
         args.push(CallArg::Tensor(out));
         let mut call = SingleCall::new(plain, &cpu, args).unwrap().unwrap();
         call.bind().map_err(|e| e.to_string())

@@ -15,6 +15,7 @@ mod matmul;
 pub mod matrix_vector;
 pub mod other_dtypes;
 mod problem;
+pub mod row_products;
 mod signature;
 pub mod vector_matrix;
 

@@ -429,6 +429,6 @@ pub static KERNELS: &[EngineKernel] = &[
 ];
 
 mod grouped;
-mod product;
+pub(crate) mod product;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use pteron_kernels::elementwise::operand::Half;
 use pteron_kernels::vector_math::Simd;
 
 /// Elements of a matrix, and what they are computed in.
-pub(super) trait Product: Copy + Send + Sync + 'static {
+pub(crate) trait Product: Copy + Send + Sync + 'static {
     /// In memory.
     type Memory: Element;
     /// Of the result.
@@ -33,7 +33,7 @@ pub(super) trait Product: Copy + Send + Sync + 'static {
 }
 
 /// An integer of at most 32 bits.
-pub(super) trait Small: Element {
+pub(crate) trait Small: Element {
     const IS_I32: bool = false;
     fn wide(self) -> i32;
     fn low_bits(v: i32) -> Self;
@@ -67,7 +67,7 @@ macro_rules! products {
     )*) => { $(
         $(#[$doc])*
         #[derive(Clone, Copy)]
-        pub(super) struct $name $(<$g>(std::marker::PhantomData<$g>))?;
+        pub(crate) struct $name $(<$g>(std::marker::PhantomData<$g>))?;
 
         impl $(<$g: $bound>)? Product for $name $(<$g>)? {
             type Memory = $memory;
@@ -121,6 +121,10 @@ products! {
     Double: f64 => f64, f64, D, true, 2;
         |v| widen v, narrow v, |factor| scaled v * factor, |w| sum v + w;
         |s, a, b, c| splat s.splat_d(a), fma s.fma_d(a, b, c), load s.load_d(a), store s.store_d(a, b);
+    /// float32.
+    Single: f32 => f32, f32, F, true, 1;
+        |v| widen v, narrow v, |factor| scaled v * factor as f32, |w| sum v + w;
+        |s, a, b, c| splat s.splat(a), fma s.fma(a, b, c), load s.load(a), store s.store(a, b);
     /// Floats of sixteen bits, in f32.
     Sixteen<T: Half>: T => T, f32, F, false, 1;
         |v| widen v.number(), narrow T::of_number(v), |factor| scaled v * factor as f32, |w| sum v + w;
