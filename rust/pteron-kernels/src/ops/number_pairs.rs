@@ -49,7 +49,6 @@ lanes! {
     LaneNextafter: [] f64 => f64 = "nextafter", 8, |_s, [a, b]| neighbour!(f64, a, b);
     LaneNextafterSingle: [] f32 => f32 = "nextafter", 6, |_s, [a, b]| neighbour!(f32, a, b);
     LaneCopysign: [] f64 => f64 = "copysign", 4, |_s, [a, b]| a.copysign(b);
-    LaneHypot: [] f32 => f32 = "hypot", 12, |_s, [a, b]| hypot::hypot_f32(a, b);
     LaneHypotDouble: [] f64 => f64 = "hypot", 24, |_s, [a, b]| (a * a + b * b).sqrt(),
         where has_square(a, b) => hypot_f64(a, b);
 }
@@ -171,7 +170,6 @@ fn divisors(ctx: &PrepareContext<'_>, apply: fn(i64, i64, i64) -> i64) -> Prepar
 /// hypot and its kin.
 pub static OPERATORS: &[Operator] = &[
     kernel("aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", hypot)
-        .fast("float32", lanewise::prepare::<LaneHypot, f32, 2>)
         .float::<Hypot, 2>()
         .doubles::<LaneHypotDouble, 2>(),
     kernel("aten::copysign.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", copysign)

@@ -4,7 +4,7 @@ use super::simd::{MOST_LANES, Simd};
 
 /// √(a² + b²), of which float64 has the digits; infinite beside NaN, too.
 #[inline(always)]
-pub fn hypot_f32(a: f32, b: f32) -> f32 {
+fn hypot_f32(a: f32, b: f32) -> f32 {
     let (x, y) = (f64::from(a), f64::from(b));
     let length = (x * x + y * y).sqrt() as f32;
     if a.is_infinite() || b.is_infinite() { f32::INFINITY } else { length }
