@@ -386,17 +386,17 @@ unsafe fn lanes(rows: &mut [[Four; 2]], transform: &mut Transform<'_, Four>, at:
     unsafe {
         for (k, slot) in rows.iter_mut().enumerate() {
             let (re, im) = (at.re.add(k * at.step), at.im.add(k * at.step));
-            for l in 0..ABREAST {
-                slot[0][l] = f64::from(*re.add(l));
-                slot[1][l] = f64::from(*im.add(l));
+            let [a, b] = slot;
+            for (l, (a, b)) in a.iter_mut().zip(b).enumerate() {
+                (*a, *b) = (f64::from(*re.add(l)), f64::from(*im.add(l)));
             }
         }
         transform.apply(rows);
         for (k, value) in rows.iter().enumerate() {
             let (re, im) = (at.re.add(k * at.step), at.im.add(k * at.step));
-            for l in 0..ABREAST {
-                *re.add(l) = value[0][l] as f32;
-                *im.add(l) = value[1][l] as f32;
+            let [a, b] = value;
+            for (l, (a, b)) in a.iter().zip(b).enumerate() {
+                (*re.add(l), *im.add(l)) = (*a as f32, *b as f32);
             }
         }
     }
