@@ -2,7 +2,7 @@
 //! for chains, the list of features and the documents about operators are made of these rows.
 
 use crate::elementwise::function::{RecogniseFn, recognise_as};
-use crate::elementwise::lanewise::{self, OfIntegers, OfNumbers};
+use crate::elementwise::lanewise::{self, OfHalves, OfIntegers, OfNumbers};
 use crate::elementwise::{floats, lanewise::Lanewise, pointwise::Pointwise};
 use pteron_core::{ArgSpec, Bool8, Complex64, StaticKernel, kernel::PrepareFn};
 
@@ -120,6 +120,11 @@ impl Operator {
             return self.fast("complex", lanewise::prepare::<F, Complex64, N>);
         }
         self
+    }
+
+    /// Adds a fast kernel on the bits of floats of sixteen.
+    pub const fn halves<F: OfHalves<N>, const N: usize>(self) -> Operator {
+        self.fast("sixteen_bits", lanewise::halves::<F, N>)
     }
 
     /// Adds a function that a call may be in a chain; the first that recognises the call is taken.

@@ -6,6 +6,7 @@ use crate::grid_kernel::{GridKernel, Part, prepared};
 use pteron_core::{
     AliasRule, Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch, WorkerScratch,
 };
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Takes the shapes and resizes outputs.
@@ -150,7 +151,17 @@ pub struct Finding {
 impl Finding {
     /// A kernel that needs `scratch` bytes of its own.
     pub fn prepare(scratch: usize, bind: BindFoundFn, run: FindFn) -> Preparation {
-        prepared("reference", Finding { bind, run, scratch })
+        Finding::prepare_named("reference", scratch, bind, run)
+    }
+
+    /// The same with its name in listings.
+    pub fn prepare_named(
+        name: impl Into<Cow<'static, str>>,
+        scratch: usize,
+        bind: BindFoundFn,
+        run: FindFn,
+    ) -> Preparation {
+        prepared(name, Finding { bind, run, scratch })
     }
 }
 

@@ -10,8 +10,10 @@ use super::broadcast::{BroadcastPlan, CHUNK, Run, broadcast_shape};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::grid_kernel::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use half::{bf16, f16};
 use pteron_core::{
-    AliasRule, ArgSpec, Args, BindArgs, DType, Dims, Element, Isa, PrepareContext, Result, Scalar, TensorMeta,
+    AliasRule, ArgSpec, Args, BindArgs, DType, Dims, Element, Error, Isa, PrepareContext, Result, Scalar,
+    TensorMeta,
 };
 use std::marker::PhantomData;
 use std::ops::{BitAnd, BitOr, BitXor, Not, Range};
@@ -51,6 +53,15 @@ pub trait Lanewise<T: Element, const N: usize>: Send + Sync + 'static {
     fn hard<S: Simd>(s: S, parameters: Numbers<T>, v: [T; N]) -> Self::Out {
         Self::of(s, parameters, v)
     }
+    /// Has the function no result for these operands? They are none that are [`Lanewise::is_easy`].
+    #[inline(always)]
+    fn is_refused(_v: [T; N]) -> bool {
+        false
+    }
+    /// What a call with such operands fails with.
+    fn refusal() -> Error {
+        Error::internal("the function has a result for all operands")
+    }
 }
 
 /// Defines functions of elements:
@@ -62,11 +73,11 @@ pub trait Lanewise<T: Element, const N: usize>: Send + Sync + 'static {
 ///
 /// with numbers (`Name { low, high }`), where they come from (`from |args| [low, high]`) and the calls that it is for
 /// (`if accepts`) as in [`super::pointwise::functions`], behind what some operands need instead, if any do
-/// (`where is_easy => one element`).
+/// (`where is_easy => one element`) and which ones are refused (`unless is_refused => error`).
 macro_rules! lanes {
     ($($(#[$doc:meta])* $name:ident $({ $($field:ident),* })?: [$($generics:tt)*] $t:ty => $out:ty = $op:literal, $cost:expr,
         |$s:ident, [$($v:ident),*]| $body:expr
-        $(, where $easy:expr => $hard:expr)?
+        $(, where $easy:expr => $hard:expr $(, unless $refused:expr => $error:expr)?)?
         $(, from |$args:ident| $make:expr)? $(, if $accepts:expr)?;)*) => { $(
         $(#[$doc])*
         pub(crate) struct $name;
@@ -97,7 +108,7 @@ macro_rules! lanes {
                 $body
             }
             $crate::elementwise::lanewise::hard_lanes! {
-                $t, $out, $s, [$($v),*], [$($($field),*)?] $(, $easy => $hard)?
+                $t, $out, $s, [$($v),*], [$($($field),*)?] $(, $easy => $hard $(, $refused => $error)?)?
             }
         }
     )* };
@@ -126,6 +137,17 @@ macro_rules! hard_lanes {
         ) -> $out {
             let [$($field,)* ..] = parameters;
             $hard
+        }
+    };
+    ($t:ty, $out:ty, $s:ident, [$($v:ident),*], $fields:tt, $easy:expr => $hard:expr, $refused:expr => $error:expr) => {
+        $crate::elementwise::lanewise::hard_lanes! { $t, $out, $s, [$($v),*], $fields, $easy => $hard }
+        #[inline(always)]
+        #[allow(unused_variables, reason = "not all operands decide")]
+        fn is_refused([$($v),*]: [$t; [$(stringify!($v)),*].len()]) -> bool {
+            $refused
+        }
+        fn refusal() -> pteron_core::Error {
+            $error
         }
     };
 }
@@ -203,6 +225,39 @@ pub(crate) fn integers<F: OfIntegers<N>, const N: usize>(ctx: &PrepareContext<'_
     }
 }
 
+/// A function of both floats of sixteen bits.
+pub trait OfHalves<const N: usize>: Lanewise<f16, N> + Lanewise<bf16, N> {}
+impl<F: Lanewise<f16, N> + Lanewise<bf16, N>, const N: usize> OfHalves<N> for F {}
+
+/// A float of sixteen bits, whose sign is the upper one.
+pub trait HalfBits: Element {
+    /// The bits.
+    fn bits(self) -> u16;
+    /// The float of these.
+    fn of_bits(bits: u16) -> Self;
+}
+
+macro_rules! half_bits {
+    ($($t:ty),*) => { $(
+        impl HalfBits for $t {
+            #[inline(always)]
+            fn bits(self) -> u16 { self.to_bits() }
+            #[inline(always)]
+            fn of_bits(bits: u16) -> Self { <$t>::from_bits(bits) }
+        }
+    )* };
+}
+half_bits!(f16, bf16);
+
+/// Prepares `F` on floats of sixteen bits.
+pub(crate) fn halves<F: OfHalves<N>, const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
+    match ctx.tensor(0).map(|t| t.dtype) {
+        Some(DType::Float16) => prepare::<F, f16, N>(ctx),
+        Some(DType::BFloat16) => prepare::<F, bf16, N>(ctx),
+        _ => ctx.decline("takes floats of sixteen bits"),
+    }
+}
+
 /// Prepares `F` on integers and float64.
 pub(crate) fn numbers<F: OfNumbers<N>, const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
     match ctx.tensor(0).map(|t| t.dtype) {
@@ -231,6 +286,8 @@ pub trait Number: Element + PartialOrd + std::fmt::Debug {
     fn negated(self) -> Self;
     /// Without the sign.
     fn magnitude(self) -> Self;
+    /// Is there a sign, be it that of a zero or of NaN?
+    fn has_sign(self) -> bool;
     /// The number that a scalar argument stands for, if the type can hold it exactly.
     fn holds(arg: &ArgSpec<'_>) -> bool;
     /// That number.
@@ -255,6 +312,9 @@ macro_rules! integers {
             #[inline(always)]
             #[allow(unused_comparisons, reason = "unsigned types have no negative numbers")]
             fn magnitude(self) -> Self { if self < 0 { self.negated() } else { self } }
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "unsigned types have no negative numbers")]
+            fn has_sign(self) -> bool { self < 0 }
             fn holds(arg: &ArgSpec<'_>) -> bool {
                 matches!(arg, ArgSpec::Int(Some(v)) if <$t>::try_from(*v).is_ok())
             }
@@ -288,6 +348,10 @@ impl Number for f64 {
     #[inline(always)]
     fn magnitude(self) -> Self {
         self.abs()
+    }
+    #[inline(always)]
+    fn has_sign(self) -> bool {
+        self.is_sign_negative()
     }
     fn holds(arg: &ArgSpec<'_>) -> bool {
         matches!(arg, ArgSpec::Int(_) | ArgSpec::Double(_))
@@ -354,12 +418,9 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> UnitKernel for LanewiseKerne
         let out = chunk.output_shared::<F::Out>(self.out)?.as_ptr();
         let (range, parameters) = (chunk.units.clone(), F::parameters(chunk.args())?);
         let task = LanewiseTask::<F, T, N> { parameters, plan, range, operands, out };
-        if F::COST >= WIDE {
-            self.level.dispatch(task);
-        } else {
-            self.level.dispatch_narrow(task);
-        }
-        Ok(())
+        let is_refused =
+            if F::COST >= WIDE { self.level.dispatch(task) } else { self.level.dispatch_narrow(task) };
+        if is_refused { Err(F::refusal()) } else { Ok(()) }
     }
 }
 
@@ -372,11 +433,13 @@ struct LanewiseTask<'a, F: Lanewise<T, N>, T: Element, const N: usize> {
 }
 
 impl<F: Lanewise<T, N>, T: Element, const N: usize> SimdTask for LanewiseTask<'_, F, T, N> {
-    type Output = ();
+    /// Were there operands that the function refuses?
+    type Output = bool;
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(self, s: S) -> bool {
         let strides = self.plan.inner_strides();
+        let mut is_refused = false;
         for Run { at, offsets, n } in self.plan.runs_between(self.range.start, self.range.end) {
             let mut from = self.operands;
             // SAFETY: the plan was made for these operands and this output; it yields offsets inside the operands and
@@ -385,12 +448,15 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> SimdTask for LanewiseTask<'_
                 for k in 0..N {
                     from[k] = from[k].add(offsets[k]);
                 }
-                stretch::<S, F, T, N>(s, self.parameters, from, strides, self.out.add(at), n);
+                is_refused |= stretch::<S, F, T, N>(s, self.parameters, from, strides, self.out.add(at), n);
             }
         }
+        is_refused
     }
 }
 
+/// Were there operands that the function refuses?
+///
 /// # Safety
 /// Operand `k` is readable at `i * strides[k]`, `out` writable at `i`, for `i < n`.
 #[inline(always)]
@@ -401,18 +467,18 @@ unsafe fn stretch<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
     strides: [usize; N],
     out: *mut F::Out,
     n: usize,
-) {
+) -> bool {
     // One loop per common kind of strides: constants let the compiler vectorise.
     // SAFETY: constant strides are those that the caller promises elements at.
     unsafe {
         if strides == [1; N] {
-            stepped::<S, F, T, N>(s, parameters, from, [1; N], out, n);
+            stepped::<S, F, T, N>(s, parameters, from, [1; N], out, n)
         } else if N == 2 && strides[0] == 1 && strides[1] == 0 {
             let mut other = [1; N];
             other[1] = 0;
-            stepped::<S, F, T, N>(s, parameters, from, other, out, n);
+            stepped::<S, F, T, N>(s, parameters, from, other, out, n)
         } else {
-            stepped::<S, F, T, N>(s, parameters, from, strides, out, n);
+            stepped::<S, F, T, N>(s, parameters, from, strides, out, n)
         }
     }
 }
@@ -443,7 +509,7 @@ unsafe fn stepped<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
     strides: [usize; N],
     out: *mut F::Out,
     n: usize,
-) {
+) -> bool {
     /// Elements that are asked together whether they are easy.
     const GROUP: usize = 64;
     if !F::HAS_HARD {
@@ -451,8 +517,9 @@ unsafe fn stepped<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
             // SAFETY: i < n, for which the caller promises elements.
             unsafe { *out.add(i) = F::of(s, parameters, operands(from, strides, i)) };
         }
-        return;
+        return false;
     }
+    let mut is_refused = false;
     for start in (0..n).step_by(GROUP) {
         let group = start..n.min(start + GROUP);
         let mut is_easy = true;
@@ -468,8 +535,13 @@ unsafe fn stepped<S: Simd, F: Lanewise<T, N>, T: Element, const N: usize>(
         } else {
             for i in group {
                 // SAFETY: i < n, for which the caller promises elements.
-                unsafe { *out.add(i) = F::hard(s, parameters, operands(from, strides, i)) };
+                unsafe {
+                    let v = operands(from, strides, i);
+                    is_refused |= F::is_refused(v);
+                    *out.add(i) = F::hard(s, parameters, v);
+                }
             }
         }
     }
+    is_refused
 }

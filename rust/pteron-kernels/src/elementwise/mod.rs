@@ -20,6 +20,8 @@ pub mod floats;
 #[allow(unsafe_code, reason = "a SIMD task")]
 pub mod function;
 pub mod function_table;
+#[cfg(test)]
+mod lanes_and_plain_tests;
 #[allow(unsafe_code, reason = "a SIMD task")]
 pub mod lanewise;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::axis::{Axis, Kind};
 use super::halves::{Single, Vectors, signal, spectrum};
 use super::passes::{Place, Tables};
-use super::scalar::{Number, Transform};
+use super::scalar::{ABREAST, Four, Number, Transform};
 use crate::vector_math::Simd;
 
 /// The rows of a group: `count` lanes, from row `first` of `outer` (or, with an inner dimension, from column `column` of it).
@@ -20,6 +20,8 @@ pub(super) enum Method<'s> {
     Passes(Tables<'s>),
     /// One at a time in float64, with memory for it.
     Alone(&'s mut [Number], Transform<'s>),
+    /// Some lanes at a time in float64.
+    Abreast(&'s mut [[Four; 2]], Transform<'s, Four>),
 }
 
 /// What groups of rows have in common.
@@ -52,7 +54,7 @@ impl Work {
         unsafe {
             let roots = match method {
                 Method::Passes(tables) => tables.roots,
-                Method::Alone(..) => (&[][..], &[][..]),
+                Method::Alone(..) | Method::Abreast(..) => (&[][..], &[][..]),
             };
             let mut at = self.load(s, group, roots, a, b);
             if !self.is_forward {
@@ -64,6 +66,13 @@ impl Work {
                 Method::Passes(tables) => tables.run(s, at, other),
                 Method::Alone(row, transform) => {
                     alone(row, transform, at);
+                    at
+                }
+                Method::Abreast(rows, transform) => {
+                    // Lanes without a row hold zeros, or what is left of another.
+                    for lane in (0..group.count).step_by(ABREAST) {
+                        lanes(rows, transform, Place { re: at.re.add(lane), im: at.im.add(lane), ..at });
+                    }
                     at
                 }
             };
@@ -363,6 +372,32 @@ unsafe fn alone(row: &mut [Number], transform: &mut Transform<'_>, at: Place) {
         transform.apply(row);
         for (k, value) in row.iter().enumerate() {
             at.put(k, (value[0] as f32, value[1] as f32));
+        }
+    }
+}
+
+/// [`ABREAST`] lanes in float64, in place.
+///
+/// # Safety
+/// `at` has a number in each of these lanes for each of `rows`.
+#[inline(always)]
+unsafe fn lanes(rows: &mut [[Four; 2]], transform: &mut Transform<'_, Four>, at: Place) {
+    // SAFETY: as this function asks for.
+    unsafe {
+        for (k, slot) in rows.iter_mut().enumerate() {
+            let (re, im) = (at.re.add(k * at.step), at.im.add(k * at.step));
+            let [a, b] = slot;
+            for (l, (a, b)) in a.iter_mut().zip(b).enumerate() {
+                (*a, *b) = (f64::from(*re.add(l)), f64::from(*im.add(l)));
+            }
+        }
+        transform.apply(rows);
+        for (k, value) in rows.iter().enumerate() {
+            let (re, im) = (at.re.add(k * at.step), at.im.add(k * at.step));
+            let [a, b] = value;
+            for (l, (a, b)) in a.iter().zip(b).enumerate() {
+                (*re.add(l), *im.add(l)) = (*a as f32, *b as f32);
+            }
         }
     }
 }

@@ -2,14 +2,14 @@
 //! to the places of numbers).
 //!
 //! Short rows are transformed as many at a time as a vector has lanes, one row in each lane; long ones, and one or two
-//! alone, one after the other. Lengths with a factor above 31 go through [`Transform`] in float64. A row of an even number
+//! alone, one after the other. Lengths with a factor above 31 go through [`Transform`] in float64, four rows at a time. A row of an even number
 //! of real numbers is a complex row of half the length. A backward transform is a forward one with real and imaginary
 //! parts in each other's place. The numbers of a row do not depend on the rows beside it.
 
 use super::axis::{Axis, Kind};
 use super::groups::{Group, Method, Work};
 use super::passes::{Place, Tables, take};
-use super::scalar::{Number, Transform, memory, most_memory};
+use super::scalar::{ABREAST, Number, Transform, memory, memory_abreast, most_memory};
 use super::tables::{Factors, fill_roots};
 use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdTask};
@@ -50,10 +50,13 @@ pub fn scratch_floats(n: usize) -> Option<usize> {
 
 /// Numbers of f64 scratch for rows of `n` elements, or of up to `n`; `None` when that overflows.
 pub fn scratch_numbers(n: usize, is_bound: bool) -> Option<usize> {
-    if is_bound {
-        return most_memory(n)?.checked_add(n);
+    if !is_bound && Factors::of(n).is_some() {
+        return Some(0);
     }
-    if Factors::of(n).is_some() { Some(0) } else { memory(n)?.checked_add(n) }
+    let alone = if is_bound { most_memory(n) } else { memory(n) };
+    let short = n.min(MOST_ABREAST);
+    let abreast = memory_abreast(short)?.checked_add(ABREAST * short)?;
+    Some(alone?.checked_add(n)?.max(abreast))
 }
 
 impl SimdTask for Rows<'_> {
@@ -76,7 +79,7 @@ impl SimdTask for Rows<'_> {
         let length = if half { n / 2 } else { n };
         let abreast = if inner == 1 { outer } else { inner };
         let factors = Factors::of(length);
-        let is_abreast = n <= MOST_ABREAST && abreast >= FEWEST_ABREAST && factors.is_some();
+        let is_abreast = n <= MOST_ABREAST && abreast >= FEWEST_ABREAST;
         let lanes = if is_abreast { S::LANES } else { 1 };
 
         let mut rest = self.scratch;
@@ -89,9 +92,14 @@ impl SimdTask for Rows<'_> {
                 Method::Passes(Tables::new::<S>((length, factors), (re, im), is_abreast, &mut rest)?)
             }
             None => {
-                let row = take(&mut numbers, n)?;
                 let small = || Error::internal("the memory of a transform is too small");
-                Method::Alone(row, Transform::new(n, true, numbers).ok_or_else(small)?)
+                let row = take(&mut numbers, if is_abreast { ABREAST * n } else { n })?;
+                if is_abreast {
+                    let rows = bytemuck::try_cast_slice_mut(row).map_err(|_| small())?;
+                    Method::Abreast(rows, Transform::new(n, true, numbers).ok_or_else(small)?)
+                } else {
+                    Method::Alone(row, Transform::new(n, true, numbers).ok_or_else(small)?)
+                }
             }
         };
         let [a, b] = buffers.map(|buffer| match is_abreast {

@@ -10,10 +10,10 @@ use crate::operator::{Operator, kernel};
 use crate::ops::{complex_elementwise, complex_functions};
 use pteron_core::Bool8;
 
-/// Rows of comparisons with a tensor and with a number. Each entry names the functions of floats and of other elements, and
-/// states the comparison of two vectors and of two elements, and other kernels of the two rows.
+/// Rows of comparisons with a tensor and with a number. Each entry names the functions of floats, of other elements and of
+/// bool, and states the comparison of two vectors and of two elements, and other kernels of the two rows.
 macro_rules! comparisons {
-    ($($name:literal: $tensor:ident, $scalar:ident, $lane:ident, $lane_scalar:ident, |$s:ident, $a:ident, $b:ident| $mask:expr,
+    ($($name:literal: $tensor:ident, $scalar:ident, $lane:ident, $lane_scalar:ident, $bools:ident, |$s:ident, $a:ident, $b:ident| $mask:expr,
         $operator:tt, [$($more:tt)*], [$($more_scalar:tt)*];)*) => {
         functions! { $(
             $tensor [IS_PREDICATE] = $name, 4, |$s, [$a, $b]| $s.select($mask, $s.splat(1.0), $s.zero());
@@ -29,6 +29,8 @@ macro_rules! comparisons {
             $lane: [T: Number] T => Bool8 = $name, 4, |_s, [a, b]| Bool8::from(a $operator b);
             $lane_scalar { b }: [T: Number] T => Bool8 = $name, 4, |_s, [a]| Bool8::from(a $operator b),
                 from |args| [number_argument(args)?], if holds_number::<T>;
+            $bools: [] Bool8 => Bool8 = $name, 1,
+                |_s, [a, b]| Bool8::from(u8::from(a.get()) $operator u8::from(b.get()));
         )* }
 
         /// Comparisons with a tensor and with a number.
@@ -48,6 +50,7 @@ macro_rules! comparisons {
             )
             .float::<$tensor, 2>()
             .numbers::<$lane, 2>()
+            .bools::<$bools, 2>()
             $($more)*,
             kernel(
                 concat!("aten::", $name, ".Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)"),
@@ -70,14 +73,14 @@ macro_rules! comparisons {
 }
 
 comparisons! {
-    "eq": Eq, EqScalar, LaneEq, LaneEqScalar, |s, a, b| s.eq(a, b), ==,
+    "eq": Eq, EqScalar, LaneEq, LaneEqScalar, BoolEq, |s, a, b| s.eq(a, b), ==,
         [.complex64(complex_elementwise::eq)], [.complex64(complex_functions::eq_number)];
-    "ne": Ne, NeScalar, LaneNe, LaneNeScalar, |s, a, b| s.not(s.eq(a, b)), !=,
+    "ne": Ne, NeScalar, LaneNe, LaneNeScalar, BoolNe, |s, a, b| s.not(s.eq(a, b)), !=,
         [.complex64(complex_elementwise::ne)], [.complex64(complex_functions::ne_number)];
-    "lt": Lt, LtScalar, LaneLt, LaneLtScalar, |s, a, b| s.lt(a, b), <, [], [];
-    "le": Le, LeScalar, LaneLe, LaneLeScalar, |s, a, b| s.le(a, b), <=, [], [];
-    "gt": Gt, GtScalar, LaneGt, LaneGtScalar, |s, a, b| s.gt(a, b), >, [], [];
-    "ge": Ge, GeScalar, LaneGe, LaneGeScalar, |s, a, b| s.ge(a, b), >=, [], [];
+    "lt": Lt, LtScalar, LaneLt, LaneLtScalar, BoolLt, |s, a, b| s.lt(a, b), <, [], [];
+    "le": Le, LeScalar, LaneLe, LaneLeScalar, BoolLe, |s, a, b| s.le(a, b), <=, [], [];
+    "gt": Gt, GtScalar, LaneGt, LaneGtScalar, BoolGt, |s, a, b| s.gt(a, b), >, [], [];
+    "ge": Ge, GeScalar, LaneGe, LaneGeScalar, BoolGe, |s, a, b| s.ge(a, b), >=, [], [];
 }
 
 #[cfg(test)]

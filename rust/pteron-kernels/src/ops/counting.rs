@@ -3,7 +3,7 @@
 //! Shape: histc has `bins`; the others as many elements as the data says, known after the run, and the
 //! output must be large enough for them. Dtype: histc keeps that of its floats; bincount gives int64, or
 //! the weights' float32, else float64; repeat_interleave keeps int32 and int64. Edge cases: histc leaves
-//! out NaN and what is out of range; negative counts are errors.
+//! out NaN and what is out of range; negative counts are errors. `bins` is the fast kernel of bincount.
 
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, UpdateView, Writer};
@@ -14,6 +14,8 @@ use crate::reduction::plain::row_major;
 use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_rank;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result, Scalar};
+
+mod bins;
 
 /// A float of the dtype that histc computes in.
 trait Edge:
@@ -233,7 +235,8 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::bincount.out(Tensor self, Tensor? weights=None, SymInt minlength=0, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_counts,
-    ),
+    )
+    .fast("bins", bins::prepare),
     kernel(
         "aten::repeat_interleave.Tensor_out(Tensor repeats, *, SymInt? output_size=None, Tensor(a!) out) -> Tensor(a!)",
         |ctx| {

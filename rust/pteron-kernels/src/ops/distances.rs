@@ -3,7 +3,8 @@
 //! Shape: cdist takes `[.., P, M]` and `[.., R, M]`, batches broadcast, and gives `[.., P, R]`; pdist takes
 //! `[N, M]` and gives the upper triangle, `[N (N - 1) / 2]`. Dtype: floats, computed in float64. Edge cases:
 //! p = 0 counts the places that differ, p = inf takes the largest difference; rows without elements are at
-//! distance 0; NaN stays NaN.
+//! distance 0; NaN stays NaN. `rows` is the fast kernel of float32 and float64; it sums float32 as such where that loses
+//! nothing but last places.
 
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
@@ -15,6 +16,8 @@ use crate::routine::Routine;
 use crate::shape::{broadcast, check_rank};
 use crate::strided::loops::{Walk, broadcast_strides};
 use pteron_core::{Args, BindArgs, Dims, Error, Result};
+
+mod rows;
 
 /// The norm's exponent, checked.
 fn exponent(args: &Args<'_>, i: usize) -> Result<f64> {
@@ -144,12 +147,14 @@ pub static OPERATORS: &[Operator] = &[
             check_float(ctx, 4)?;
             Routine::prepare(bind_cdist, |args, _| cdist(args))
         },
-    ),
+    )
+    .fast("rows", rows::prepare_cdist),
     kernel("aten::_pdist_forward.out(Tensor self, float p=2, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         same_dtype(ctx, 0, 2)?;
         check_float(ctx, 2)?;
         Routine::prepare(bind_pdist, |args, _| pdist(args))
-    }),
+    })
+    .fast("rows", rows::prepare_pdist),
 ];
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //!
 //! Shape: broadcast. Dtype: true division of integers gives float32, the others keep the promoted
 //! dtype. Edge cases: integer division by zero is an error, float division by zero follows IEEE;
-//! the smallest integer divided by -1 wraps.
+//! the smallest integer divided by -1 wraps. `integers` has the fast kernels of integers.
 
-use crate::elementwise::lanewise::{lanes, number_argument};
+use crate::elementwise::lanewise::{self, lanes, number_argument};
 use crate::elementwise::plain::{Dtypes, Positions, float, number};
 use crate::elementwise::pointwise::{functions, is_single, scalar};
 use crate::operator::{Operator, kernel};
@@ -13,6 +13,8 @@ use crate::ops::unary_number::floor;
 use crate::routine::Preparation;
 use crate::vector_math::{remainders, tanh::with_sign_of};
 use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
+
+mod integers;
 
 const BINARY_MODE: Positions = Positions { inputs: &[0, 1], scalars: &[], out: 3, shape_of: None };
 const SCALAR_MODE: Positions = Positions { inputs: &[0], scalars: &[1], out: 3, shape_of: None };
@@ -247,7 +249,9 @@ pub static OPERATORS: &[Operator] = &[
     .float::<DivFloor, 2>()
     .float::<DivTrunc, 2>()
     .doubles::<LaneDivTrunc, 2>()
-    .doubles::<LaneDivFloor, 2>(),
+    .doubles::<LaneDivFloor, 2>()
+    .fast("integers", lanewise::integers::<integers::DivTrunc, 2>)
+    .fast("integers_floor", lanewise::integers::<integers::DivFloor, 2>),
     kernel(
         "aten::div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)",
         divide_mode,
@@ -257,14 +261,16 @@ pub static OPERATORS: &[Operator] = &[
         floor_divide,
     )
     .float::<FloorDivide, 2>()
-    .doubles::<LaneFloorDivide, 2>(),
+    .doubles::<LaneFloorDivide, 2>()
+    .fast("integers", lanewise::integers::<integers::FloorDivide, 2>),
     kernel(
         "aten::floor_divide.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         floor_divide,
     ),
     kernel("aten::fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", fmod)
         .float::<Fmod, 2>()
-        .doubles::<LaneFmod, 2>(),
+        .doubles::<LaneFmod, 2>()
+        .fast("integers", lanewise::integers::<integers::Fmod, 2>),
     kernel("aten::fmod.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)", fmod)
         .float::<FmodScalar, 1>()
         .doubles::<LaneFmodScalar, 1>(),
@@ -273,7 +279,8 @@ pub static OPERATORS: &[Operator] = &[
         remainder,
     )
     .float::<Remainder, 2>()
-    .doubles::<LaneRemainder, 2>(),
+    .doubles::<LaneRemainder, 2>()
+    .fast("integers", lanewise::integers::<integers::Remainder, 2>),
     kernel(
         "aten::remainder.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         remainder,

@@ -2,7 +2,7 @@
 //!
 //! Shape: that of `self`. Dtype: kept, the source has the same; positions are int32 or int64 and checked.
 //! Edge cases: NaN wins every extreme; means of integers round down; without `include_self` a named slice
-//! starts from the first that meets it. `rows` is the fast kernel.
+//! starts from the first that meets it. `rows` and `lines` are the fast kernels.
 
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, UpdateView};
@@ -16,6 +16,8 @@ use crate::strided::copy::copy_whole;
 use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, Result, sizes};
 
+mod joins;
+mod lines;
 mod rows;
 
 /// How a slice meets the one that is there.
@@ -157,7 +159,8 @@ pub static OPERATORS: &[Operator] = &[kernel(
         }
     },
 )
-.fast("rows", rows::prepare)];
+.fast("rows", rows::prepare)
+.fast("lines", lines::prepare)];
 
 #[cfg(test)]
 mod tests {

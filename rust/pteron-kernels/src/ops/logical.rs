@@ -3,7 +3,7 @@
 //! Shape: broadcast. Dtype: any; the result is bool and may be stored in any dtype as 0 or 1. Edge
 //! cases: NaN is true.
 
-use crate::elementwise::lanewise::lanes;
+use crate::elementwise::lanewise::{Number, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, number};
 use crate::operator::{Operator, kernel};
 use crate::ops::complex_functions;
@@ -14,10 +14,16 @@ lanes! {
     LaneAnd: [] Bool8 => Bool8 = "logical_and", 1, |_s, [a, b]| Bool8(u8::from(a.0 != 0) & u8::from(b.0 != 0));
     LaneOr: [] Bool8 => Bool8 = "logical_or", 1, |_s, [a, b]| Bool8::from(a.0 | b.0 != 0);
     LaneXor: [] Bool8 => Bool8 = "logical_xor", 1, |_s, [a, b]| Bool8::from((a.0 != 0) != (b.0 != 0));
+    /// Of other elements, NaN among them, without branches.
+    NumberAnd: [T: Number] T => Bool8 = "logical_and", 4,
+        |_s, [a, b]| Bool8::from((a != T::ZERO) & (b != T::ZERO));
+    NumberOr: [T: Number] T => Bool8 = "logical_or", 4, |_s, [a, b]| Bool8::from((a != T::ZERO) | (b != T::ZERO));
+    NumberXor: [T: Number] T => Bool8 = "logical_xor", 4,
+        |_s, [a, b]| Bool8::from((a != T::ZERO) ^ (b != T::ZERO));
 }
 
 macro_rules! logical {
-    ($($name:literal $operator:tt $lane:ident $complex:ident),*) => {
+    ($($name:literal $operator:tt $lane:ident $numbers:ident $complex:ident),*) => {
         /// Operators on two tensors.
         pub static OPERATORS: &[Operator] = &[ $(
             kernel(
@@ -34,14 +40,15 @@ macro_rules! logical {
                 },
             )
             .bools::<$lane, 2>()
+            .numbers::<$numbers, 2>()
             .complex64(complex_functions::$complex),
         )* ];
     };
 }
 logical!(
-    "logical_and" & LaneAnd logical_and,
-    "logical_or" | LaneOr logical_or,
-    "logical_xor" ^ LaneXor logical_xor
+    "logical_and" & LaneAnd NumberAnd logical_and,
+    "logical_or" | LaneOr NumberOr logical_or,
+    "logical_xor" ^ LaneXor NumberXor logical_xor
 );
 
 #[cfg(test)]

@@ -5,18 +5,38 @@
 //! nextafter steps in the common dtype, float16 and bfloat16 too; heaviside of NaN is 0; gcd(0, 0) is 0;
 //! fmax and fmin are NaN only where both numbers are.
 
-use crate::elementwise::lanewise::{self, lanes};
+use crate::elementwise::lanewise::{self, HalfBits, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, float, integer, number};
 use crate::elementwise::pointwise::functions;
 use crate::operator::{Operator, kernel};
 use crate::routine::{Preparation, dtype_of};
-use crate::vector_math::tanh::with_sign_of;
+use crate::vector_math::{hypot, tanh::with_sign_of};
 use half::{bf16, f16};
 use pteron_core::{DType, Error, PrepareContext, Result};
+
+/// The neighbour of `$a` towards `$b` among the numbers of type `$t`.
+macro_rules! neighbour {
+    ($t:ty, $a:expr, $b:expr) => {{
+        let (a, b) = ($a, $b);
+        if a.is_nan() || b.is_nan() {
+            <$t>::NAN
+        } else if a == b {
+            b
+        } else if a == <$t>::from_bits(0) {
+            <$t>::from_bits(1).copysign(b)
+        } else if (a < b) == a.is_sign_positive() {
+            <$t>::from_bits(a.to_bits().wrapping_add(1))
+        } else {
+            <$t>::from_bits(a.to_bits().wrapping_sub(1))
+        }
+    }};
+}
 
 functions! {
     /// The size of a with the sign of b.
     Copysign = "copysign", 4, |s, [a, b]| with_sign_of(s, s.abs(a), b);
+    /// √(a² + b²); infinite beside NaN, too.
+    Hypot = "hypot", 12, |s, [a, b]| hypot::hypot(s, a, b);
     /// The larger number; the other one beside NaN.
     Fmax = "fmax", 4, |s, [a, b]| s.select(s.eq(a, a), s.max(b, a), b);
     /// The smaller number; the other one beside NaN.
@@ -24,8 +44,11 @@ functions! {
 }
 
 lanes! {
+    HalfCopysign: [T: HalfBits] T => T = "copysign", 2,
+        |_s, [a, b]| T::of_bits((a.bits() & 0x7fff) | (b.bits() & 0x8000));
+    LaneNextafter: [] f64 => f64 = "nextafter", 8, |_s, [a, b]| neighbour!(f64, a, b);
+    LaneNextafterSingle: [] f32 => f32 = "nextafter", 6, |_s, [a, b]| neighbour!(f32, a, b);
     LaneCopysign: [] f64 => f64 = "copysign", 4, |_s, [a, b]| a.copysign(b);
-    LaneHypot: [] f32 => f32 = "hypot", 12, |_s, [a, b]| hypot_f32(a, b);
     LaneHypotDouble: [] f64 => f64 = "hypot", 24, |_s, [a, b]| (a * a + b * b).sqrt(),
         where has_square(a, b) => hypot_f64(a, b);
 }
@@ -41,14 +64,6 @@ fn has_square(a: f64, b: f64) -> bool {
 /// √(a² + b²); infinite beside NaN, too.
 fn hypot_f64(a: f64, b: f64) -> f64 {
     if has_square(a, b) { (a * a + b * b).sqrt() } else { a.hypot(b) }
-}
-
-/// √(a² + b²), of which float64 has the digits; infinite beside NaN, too.
-#[inline(always)]
-fn hypot_f32(a: f32, b: f32) -> f32 {
-    let (x, y) = (f64::from(a), f64::from(b));
-    let length = (x * x + y * y).sqrt() as f32;
-    if a.is_infinite() || b.is_infinite() { f32::INFINITY } else { length }
 }
 
 fn promoted(ctx: &PrepareContext<'_>) -> Result<Dtypes> {
@@ -67,24 +82,6 @@ fn copysign(ctx: &PrepareContext<'_>) -> Preparation {
 fn copysign_number(ctx: &PrepareContext<'_>) -> Preparation {
     let dtypes = Dtypes::same(Positions::UNARY_SCALAR.promoted_to_float(ctx)?);
     both_floats!(ctx, Positions::UNARY_SCALAR, dtypes, |a, _, _, s| a.copysign(s.get(0)))
-}
-
-/// The neighbour of `$a` towards `$b` among the numbers of type `$t`.
-macro_rules! neighbour {
-    ($t:ty, $a:expr, $b:expr) => {{
-        let (a, b) = ($a, $b);
-        if a.is_nan() || b.is_nan() {
-            <$t>::NAN
-        } else if a == b {
-            b
-        } else if a == <$t>::from_bits(0) {
-            <$t>::from_bits(1).copysign(b)
-        } else if (a < b) == a.is_sign_positive() {
-            <$t>::from_bits(a.to_bits() + 1)
-        } else {
-            <$t>::from_bits(a.to_bits() - 1)
-        }
-    }};
 }
 
 fn nextafter(ctx: &PrepareContext<'_>) -> Preparation {
@@ -173,16 +170,19 @@ fn divisors(ctx: &PrepareContext<'_>, apply: fn(i64, i64, i64) -> i64) -> Prepar
 /// hypot and its kin.
 pub static OPERATORS: &[Operator] = &[
     kernel("aten::hypot.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", hypot)
-        .fast("float32", lanewise::prepare::<LaneHypot, f32, 2>)
+        .float::<Hypot, 2>()
         .doubles::<LaneHypotDouble, 2>(),
     kernel("aten::copysign.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", copysign)
+        .halves::<HalfCopysign, 2>()
         .float::<Copysign, 2>()
         .doubles::<LaneCopysign, 2>(),
     kernel(
         "aten::copysign.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)",
         copysign_number,
     ),
-    kernel("aten::nextafter.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", nextafter),
+    kernel("aten::nextafter.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", nextafter)
+        .fast("float32", lanewise::prepare::<LaneNextafterSingle, f32, 2>)
+        .doubles::<LaneNextafter, 2>(),
     kernel("aten::heaviside.out(Tensor self, Tensor values, *, Tensor(a!) out) -> Tensor(a!)", heaviside),
     kernel("aten::gcd.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
         divisors(ctx, greatest_divisor)

@@ -4,7 +4,7 @@
 //! Shape: that of `self`. Dtype: that of `self`; bool is refused where PyTorch refuses it. Edge
 //! cases: `round` goes to the even neighbour, `sign` of NaN is 0, the smallest integer negates to itself.
 
-use crate::elementwise::lanewise::{Number, lanes};
+use crate::elementwise::lanewise::{HalfBits, Number, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, Scalars, both_floats, float};
 use crate::elementwise::pointwise::functions;
 use crate::operator::{Operator, kernel};
@@ -113,6 +113,11 @@ lanes! {
     LaneTrunc: [] f64 => f64 = "trunc", 4, |_s, [x]| x.trunc();
     LaneRound: [] f64 => f64 = "round", 4, |_s, [x]| x.round_ties_even();
     LaneNot: [] Bool8 => Bool8 = "logical_not", 1, |_s, [x]| Bool8::from(x.0 == 0);
+    NumberNot: [T: Number] T => Bool8 = "logical_not", 3, |_s, [x]| Bool8::from(x == T::ZERO);
+    LaneSignbit: [T: Number] T => Bool8 = "signbit", 3, |_s, [x]| Bool8::from(x.has_sign());
+    /// Of NaN, too, it is the sign alone that changes.
+    HalfNeg: [T: HalfBits] T => T = "neg", 1, |_s, [x]| T::of_bits(x.bits() ^ 0x8000);
+    HalfAbs: [T: HalfBits] T => T = "abs", 1, |_s, [x]| T::of_bits(x.bits() & 0x7fff);
 }
 
 /// With a zero for NaN.
@@ -150,10 +155,12 @@ macro_rules! function {
 /// abs and its kin.
 pub static OPERATORS: &[Operator] = &[
     function!("abs", not_bool, |x| float x.abs(), int x.wrapping_abs())
+    .halves::<HalfAbs, 1>()
     .float::<Abs, 1>()
     .numbers::<LaneAbs, 1>()
     .complex64(complex_elementwise::abs),
     function!("neg", not_bool, |x| float -x, int x.wrapping_neg())
+    .halves::<HalfNeg, 1>()
     .float::<Neg, 1>()
     .numbers::<LaneNeg, 1>()
     .complexes::<ComplexNeg, 1>()
@@ -189,10 +196,12 @@ pub static OPERATORS: &[Operator] = &[
     .complex64(complex_elementwise::isnan),
     function!("isinf", predicate, |x| float x.is_infinite() as u8 as _, int { let _ = x; 0 })
     .complex64(complex_functions::isinf),
-    function!("signbit", predicate, |x| float x.is_sign_negative() as u8 as _, int (x < 0) as i64),
+    function!("signbit", predicate, |x| float x.is_sign_negative() as u8 as _, int (x < 0) as i64)
+    .numbers::<LaneSignbit, 1>(),
     kernel("aten::round.decimals_out(Tensor self, *, int decimals, Tensor(a!) out) -> Tensor(a!)", round_to_places),
     function!("logical_not", predicate, |x| float (x == 0.0) as u8 as _, int (x == 0) as i64)
     .bools::<LaneNot, 1>()
+    .numbers::<NumberNot, 1>()
     .complex64(complex_functions::logical_not),
 ];
 

@@ -14,6 +14,7 @@ pub mod erfinv;
 pub mod exp;
 pub mod half_bits;
 pub mod hyperbolic;
+pub mod hypot;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod intrinsics;
 pub mod inverse_trigonometric;

@@ -1,6 +1,6 @@
 //! Conversions between dtypes of tensors that lie in the same order: floats of sixteen and 32 bits and bool through f32
-//! with the processor's instructions, integers and float64 in loops that the compiler vectorises, or through blocks of f32
-//! where the other side has sixteen bits.
+//! with the processor's instructions, integers, float64 and f32 to bool in loops that the compiler vectorises. float16 becomes
+//! integers and float64, and these float16, through blocks of f32; bfloat16, the upper half of an f32, mostly without.
 //!
 //! Floats become integers by truncation through int64, keeping the low bits; NaN becomes 0; anything but zero
 //! becomes true.
@@ -8,6 +8,7 @@
 use crate::elementwise::operand::{Convert, Half, Sink, Source, convert};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::grid_kernel::Preparation;
+use crate::vector_math::half_bits::{brain16_from, brain16_to};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
 use pteron_core::{BindArgs, Bool8, DType, Element, PrepareContext, Result};
@@ -94,7 +95,7 @@ conversions! {
         f64 => f32;
         f32 => f64;
     }
-    truth values { i64, i32, u8, f64 }
+    truth values { i64, i32, u8, f64, f32 }
 }
 
 struct Each<'a, A, B> {
@@ -163,6 +164,22 @@ macro_rules! fractional {
     )* };
 }
 fractional!(f32, f64);
+impl Fractional for bf16 {
+    #[inline(always)]
+    fn is_short(self) -> bool {
+        // The bits of 2^31.
+        self.to_bits() & 0x7fff < 0x4f00
+    }
+    #[inline(always)]
+    unsafe fn short(self) -> i32 {
+        // SAFETY: the caller promises a magnitude that fits.
+        unsafe { brain16_to(self.to_bits()).to_int_unchecked() }
+    }
+    #[inline(always)]
+    fn long(self) -> i64 {
+        brain16_to(self.to_bits()) as i64
+    }
+}
 
 struct Truncate<'a, A, B> {
     from: &'a [A],
@@ -248,7 +265,20 @@ fn widen_halves<A: Half, B: FromBlocks>(level: SimdLevel, chunk: &mut Chunk<'_, 
     Ok(())
 }
 
-/// Rounded to f32 first, as in eager.
+/// Rounded to f32 first, as in eager. bfloat16, which needs no instructions of its own, comes without a block.
+macro_rules! to_brain {
+    ($($t:ty),*) => { $(
+        impl Into<bf16> for $t {
+            #[inline(always)]
+            fn converted(self) -> bf16 {
+                bf16::from_bits(brain16_from(Into::<f32>::converted(self)))
+            }
+        }
+    )* };
+}
+to_brain!(i64, i32, i16, i8, u8, f64);
+
+/// The same for float16.
 struct NarrowToHalves<'a, A, B> {
     from: &'a [A],
     to: &'a mut [B],
@@ -280,6 +310,7 @@ fn of_kinds(from: DType, to: DType) -> Option<RunFn> {
         match from {
             DType::Float32 => Some(truncate::<f32, B>),
             DType::Float64 => Some(truncate::<f64, B>),
+            DType::BFloat16 => Some(truncate::<bf16, B>),
             _ => of_halves::<B>(from),
         }
     }
@@ -290,10 +321,10 @@ fn of_kinds(from: DType, to: DType) -> Option<RunFn> {
             _ => None,
         }
     }
-    fn to_half<A: Into<f32>>(to: DType) -> Option<RunFn> {
+    fn to_half<A: Into<f32> + Into<bf16>>(to: DType) -> Option<RunFn> {
         match to {
             DType::Float16 => Some(narrow_to_halves::<A, f16>),
-            DType::BFloat16 => Some(narrow_to_halves::<A, bf16>),
+            DType::BFloat16 => Some(each::<A, bf16>),
             _ => None,
         }
     }
@@ -342,7 +373,7 @@ fn through_f32_of(from: DType, to: DType) -> Option<RunFn> {
 
 /// The conversion from one dtype to another, if it is one of this file's.
 fn conversion(from: DType, to: DType) -> Option<RunFn> {
-    of_kinds(from, to).or_else(|| through_f32_of(from, to)).or_else(|| each_of(from, to))
+    of_kinds(from, to).or_else(|| each_of(from, to)).or_else(|| through_f32_of(from, to))
 }
 
 /// The kernel of a conversion of this file.

@@ -2,6 +2,7 @@
 //! side, meets whole rows of the source. Every row is a unit of its own; numbers are those of the plain kernel, which
 //! computes in float64 and rounds to the dtype after every meeting.
 
+use super::joins::{Join, Largest, Mean, Product, Smallest, Wide};
 use super::{Meet, Meeting, REDUCED, bind_index_reduce};
 use crate::chunk::CHUNK;
 use crate::elements::Reader;
@@ -26,7 +27,7 @@ const BLOCK: usize = 256;
 const GROUP: usize = 16;
 
 /// Most chunks of a call: each looks through all positions.
-const MOST_CHUNKS: usize = 16;
+pub(super) const MOST_CHUNKS: usize = 16;
 
 struct Rows<T> {
     level: SimdLevel,
@@ -179,23 +180,6 @@ trait Term: Element {
     fn of_doubles<S: Simd>(s: S, from: [f64; GROUP]) -> [Self; GROUP];
 }
 
-/// A type that numbers meet in.
-trait Wide: Copy + PartialOrd + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> + Into<f64> {
-    const ZERO: Self;
-    fn is_nan(self) -> bool;
-}
-
-macro_rules! wide {
-    ($($t:ty),*) => { $(
-        impl Wide for $t {
-            const ZERO: $t = 0.0;
-            #[inline(always)]
-            fn is_nan(self) -> bool { <$t>::is_nan(self) }
-        }
-    )* };
-}
-wide!(f32, f64);
-
 macro_rules! whole {
     ($t:ty) => {
         impl Term for $t {
@@ -310,34 +294,6 @@ fn joined<'a, S: Simd, T: Term>(
         Meet::Maximum => folded::<S, T, Largest>(s, terms, out),
         Meet::Minimum => folded::<S, T, Smallest>(s, terms, out),
     }
-}
-
-/// How two numbers meet. A trait and not closures, which need not be compiled for the instruction set of their caller.
-trait Join {
-    /// Are results rounded to elements? Otherwise they are elements.
-    const ROUNDS: bool = false;
-    /// Is the last result divided by the number of terms, before it is rounded?
-    const DIVIDES: bool = false;
-    fn join<W: Wide>(a: W, b: W) -> W;
-}
-
-macro_rules! joins {
-    ($($name:ident [$($item:item)*] |$a:ident, $b:ident| $body:expr;)*) => { $(
-        struct $name;
-        impl Join for $name {
-            $($item)*
-            #[inline(always)]
-            fn join<W: Wide>($a: W, $b: W) -> W {
-                $body
-            }
-        }
-    )* };
-}
-joins! {
-    Product [const ROUNDS: bool = true;] |a, b| a * b;
-    Mean [const ROUNDS: bool = true; const DIVIDES: bool = true;] |a, b| a + b;
-    Largest [] |a, b| if a.is_nan() | (a > b) { a } else { b };
-    Smallest [] |a, b| if a.is_nan() | (a < b) { a } else { b };
 }
 
 /// Joins all terms.
