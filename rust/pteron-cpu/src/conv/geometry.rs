@@ -131,20 +131,16 @@ impl Geometry {
             ArgSpec::Int(known) => usize::try_from((*known)?).ok().filter(|g| *g > 0)?,
             _ => return None,
         };
-        if input.shape.len() != weight.shape.len() || weight.shape[0] % groups != 0 {
+        if input.shape.len() != weight.shape.len() {
             return None;
         }
         if is_transposed && has_margins_apart(ctx) {
             return None;
         }
         let [padding, padding_behind] = margins(ctx, spatial_rank)?;
-        let (in_channels, out_channels) = match is_transposed {
-            true => (weight.shape[0] / groups, weight.shape[1]),
-            false => (weight.shape[1], weight.shape[0] / groups),
-        };
         let geometry = Geometry {
             spatial_rank,
-            kernel: spatial(&weight.shape),
+            kernel: [1; 3],
             stride: triple(ctx, STRIDE, spatial_rank, 1)?,
             padding,
             padding_behind,
@@ -156,10 +152,22 @@ impl Geometry {
             },
             is_transposed,
             groups,
-            in_channels,
-            out_channels,
+            in_channels: 1,
+            out_channels: 1,
         };
-        geometry.sound()
+        geometry.with_weight(&weight.shape)
+    }
+
+    /// The same with window and channels of a weight of this shape; `None` if it does not fit.
+    pub fn with_weight(self, weight: &Dims) -> Option<Self> {
+        if weight.len() != self.spatial_rank + 2 || weight[0] % self.groups != 0 {
+            return None;
+        }
+        let (in_channels, out_channels) = match self.is_transposed {
+            true => (weight[0] / self.groups, weight[1]),
+            false => (weight[1], weight[0] / self.groups),
+        };
+        Geometry { kernel: spatial(weight), in_channels, out_channels, ..self }.sound()
     }
 
     /// The same if it is right in itself: extents, steps and channels positive and of a size whose products stay in range.

@@ -34,6 +34,7 @@ use tile::Unit;
 
 struct Shifted<T> {
     level: SimdLevel,
+    /// Of the shapes at load; those of a call may be smaller.
     geometry: Geometry,
     /// Numbers of shared scratch.
     room: usize,
@@ -67,7 +68,8 @@ fn of<T: Stored>(ctx: &PrepareContext<'_>) -> Preparation {
     let Ok(extents) = geometry.extents(&input.shape) else {
         return ctx.decline("the window is larger than the input");
     };
-    let Some(plan) = Plan::of(&geometry, &extents, size_of::<Number<T>>()) else {
+    let Some(plan) = Plan::of(&geometry, &extents, size_of::<Number<T>>()).filter(|p| p.is_modest(&geometry))
+    else {
         return ctx.decline("the input with its margins is much larger than the tensors");
     };
     let room = plan.numbers();
@@ -77,7 +79,7 @@ fn of<T: Stored>(ctx: &PrepareContext<'_>) -> Preparation {
 }
 
 impl<T: Stored> GridKernel for Shifted<T> {
-    type Problem = Option<Plan>;
+    type Problem = Option<(Geometry, Plan)>;
 
     fn scratch(&self) -> Scratch {
         Scratch {
@@ -87,38 +89,38 @@ impl<T: Stored> GridKernel for Shifted<T> {
         }
     }
 
-    fn new_problem(&self) -> Option<Plan> {
+    fn new_problem(&self) -> Option<(Geometry, Plan)> {
         None
     }
 
-    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Option<Plan>) -> Result<Grid> {
-        let extents = self.geometry.extents(args.args().tensor(INPUT)?.shape())?;
-        let shape = self.geometry.output_shape(&extents)?;
+    fn bind(&self, args: &mut BindArgs<'_>, bound: &mut Option<(Geometry, Plan)>) -> Result<Grid> {
+        let geometry = self.geometry_now(args)?;
+        let extents = geometry.extents(args.args().tensor(INPUT)?.shape())?;
+        let shape = geometry.output_shape(&extents)?;
         args.resize(OUT, &shape)?;
-        self.check(args)?;
         if extents.images == 0 {
             return Ok(Grid::EMPTY);
         }
         let too_large = || Error::kernel("the input of a convolution is larger than its upper bound");
-        let plan = Plan::of(&self.geometry, &extents, size_of::<Number<T>>()).ok_or_else(too_large)?;
+        let plan = Plan::of(&geometry, &extents, size_of::<Number<T>>()).ok_or_else(too_large)?;
         if plan.numbers() > self.room {
             return Err(too_large());
         }
-        *bound = Some(plan);
+        *bound = Some((geometry, plan));
         Ok(Grid::phases(&[plan.line_chunks + plan.tile_chunks, plan.units], plan.unit_ns))
     }
 
-    fn run(&self, bound: &Option<Plan>, mut part: Part<'_>) -> Result<()> {
-        let plan = bound.as_ref().ok_or_else(|| Error::internal("the call is not bound"))?;
+    fn run(&self, bound: &Option<(Geometry, Plan)>, mut part: Part<'_>) -> Result<()> {
+        let (geometry, plan) = bound.as_ref().ok_or_else(|| Error::internal("the call is not bound"))?;
         let packed: *mut Number<T> = part.scratch.shared.cast();
         let planes = packed.wrapping_add(plan.packed);
         if part.phase > 0 {
-            return self.unit(plan, &mut part, packed, planes);
+            return self.unit(geometry, plan, &mut part, packed, planes);
         }
         if let Some(chunk) = part.chunk.checked_sub(plan.line_chunks) {
             let weight = part.args.tensor(WEIGHT)?;
             self.level.dispatch(Pack::<T> {
-                geometry: &self.geometry,
+                geometry,
                 plan,
                 from: weight.ptr()?,
                 strides: spread(weight.strides()),
@@ -154,38 +156,43 @@ fn spread(strides: &[usize]) -> [usize; 5] {
 }
 
 impl<T: Stored> Shifted<T> {
-    /// An error for a weight or bias of another shape than at load.
-    fn check(&self, args: &BindArgs<'_>) -> Result<()> {
-        let (args, g) = (args.args(), &self.geometry);
-        let (weight, outputs) = (args.tensor(WEIGHT)?, g.total_out_channels());
-        let expected = outputs.saturating_mul(g.depth());
-        if weight.numel() != expected || weight.rank() != g.spatial_rank + 2 {
-            return Err(Error::kernel("the weight of a convolution has another shape than at load")
+    /// The geometry of the shapes of this call.
+    ///
+    /// Errors: weight or bias do not fit, or the window has more elements than at load.
+    fn geometry_now(&self, args: &BindArgs<'_>) -> Result<Geometry> {
+        let args = args.args();
+        let weight = args.tensor(WEIGHT)?;
+        let too_many = || {
+            Error::kernel("the weight of a convolution does not fit, or has a larger window than at load")
                 .argument("weight")
-                .expected(format!("{expected} elements"))
-                .got(weight.shape().to_string()));
+                .got(weight.shape().to_string())
+        };
+        let geometry = self.geometry.with_weight(weight.shape()).ok_or_else(too_many)?;
+        if geometry.taps() > self.geometry.taps() {
+            return Err(too_many());
         }
         match args.optional_tensor(BIAS)? {
-            Some(bias) if bias.numel() != outputs => {
+            Some(bias) if bias.numel() != geometry.total_out_channels() => {
                 Err(Error::kernel("the bias of a convolution does not have one element per output channel")
                     .argument("bias")
-                    .expected(format!("[{outputs}]"))
+                    .expected(format!("[{}]", geometry.total_out_channels()))
                     .got(bias.shape().to_string()))
             }
-            _ => Ok(()),
+            _ => Ok(geometry),
         }
     }
 
     fn unit(
         &self,
+        geometry: &Geometry,
         plan: &Plan,
         part: &mut Part<'_>,
         packed: *const Number<T>,
         planes: *const Number<T>,
     ) -> Result<()> {
-        let Some(place) = plan.place(&self.geometry, part.chunk) else { return Ok(()) };
-        let phase = phase(&self.geometry, &plan.extents, place.phase);
-        let table = part.take_scratch::<usize>(self.geometry.taps())?;
+        let Some(place) = plan.place(geometry, part.chunk) else { return Ok(()) };
+        let phase = phase(geometry, &plan.extents, place.phase);
+        let table = part.take_scratch::<usize>(geometry.taps())?;
         let table = plan.fill_table(&phase, table);
         let sums = part.take_scratch::<Number<T>>(TILE * STRIPE)?;
         let out = part.args.output(OUT)?;
@@ -194,7 +201,7 @@ impl<T: Stored> Shifted<T> {
             None => std::ptr::null(),
         };
         self.level.dispatch(Unit::<T> {
-            geometry: &self.geometry,
+            geometry,
             plan,
             phase,
             place,

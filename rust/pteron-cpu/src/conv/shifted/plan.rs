@@ -95,28 +95,29 @@ pub(super) fn tile(rows: usize, index: usize) -> [usize; 2] {
 }
 
 impl Plan {
-    /// The plan of a call in numbers of `width` bytes; `None` where the margins make the input much larger than the tensors
-    /// are, or sizes leave their range.
+    /// The plan of a call in numbers of `width` bytes; `None` where sizes leave their range.
     pub fn of(geometry: &Geometry, extents: &Extents, width: usize) -> Option<Plan> {
         let mut plan = Plan::planes_of(geometry, extents)?;
         let depth = geometry.depth();
-        let tensors = extents
-            .images
-            .checked_mul(geometry.total_in_channels().checked_mul(product(extents.input)?)?)?
-            .checked_add(
-                extents
-                    .images
-                    .checked_mul(geometry.total_out_channels().checked_mul(product(extents.output)?)?)?,
-            )?;
-        if plan.planes > tensors.checked_mul(4)?.checked_add(64 << 10)? {
-            return None;
-        }
         plan.packed = geometry.total_out_channels().checked_mul(depth)?;
         // The planes begin at a line of the cache.
         plan.packed = plan.packed.checked_next_multiple_of(16)?;
         plan.packed.checked_add(plan.planes)?.checked_add(SLACK)?.checked_mul(width)?;
         plan.split(geometry, depth, width)?;
         Some(plan)
+    }
+
+    /// Do the margins leave the input about as large as the tensors are?
+    pub fn is_modest(&self, geometry: &Geometry) -> bool {
+        let numbers = |channels: usize, extents: [usize; 3]| {
+            self.extents.images.checked_mul(channels.checked_mul(product(extents)?)?)
+        };
+        let tensors = || {
+            let input = numbers(geometry.total_in_channels(), self.extents.input)?;
+            let output = numbers(geometry.total_out_channels(), self.extents.output)?;
+            input.checked_add(output)?.checked_mul(4)?.checked_add(64 << 10)
+        };
+        tensors().is_some_and(|most| self.planes <= most)
     }
 
     fn planes_of(geometry: &Geometry, extents: &Extents) -> Option<Plan> {

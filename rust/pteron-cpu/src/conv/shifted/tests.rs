@@ -188,12 +188,8 @@ fn smaller_calls_and_single_images() {
             call.call().unwrap();
             call.output::<f32>(OUT).unwrap()
         };
-        let mut spec = TensorSpec::contiguous(DType::Float32, &at_load.shape(4, at_load.input)).unwrap();
-        spec.dynamism = Dynamism::Bounded;
-        let mut memory = AlignedBuffer::zeroed(spec.nbytes().unwrap()).unwrap();
-        memory.as_mut_slice()[..x.len() * 4].copy_from_slice(bytemuck::cast_slice(&x));
-        let shape = Dims::new(&now.shape(4, now.input)).unwrap();
-        let smaller = run(HostTensor::in_memory(spec, shape, Box::new(memory)), &at_load);
+        let image = shrunken(&at_load.shape(4, at_load.input), &now.shape(4, now.input), &x);
+        let smaller = run(image, &at_load);
         let one = Case { images: 1, ..now };
         let alone: Vec<f32> = x
             .chunks(4 * 63)
@@ -217,6 +213,58 @@ fn margins_that_dwarf_the_input_are_declined() {
     let out = HostTensor::zeros(DType::Float32, &c.shape(1, c.output())).unwrap();
     let args = arguments(&c, x, &[0f32; 9], CallArg::None, out);
     assert!(SingleCall::new(prepare, &profile(Isa::Portable).unwrap(), args).unwrap().is_none());
+}
+
+/// `values` in a tensor that had room for `most` at load.
+fn shrunken(most: &[usize], now: &[usize], values: &[f32]) -> HostTensor {
+    let mut spec = TensorSpec::contiguous(DType::Float32, most).unwrap();
+    spec.dynamism = Dynamism::Bounded;
+    let mut memory = AlignedBuffer::zeroed(spec.nbytes().unwrap()).unwrap();
+    memory.as_mut_slice()[..values.len() * 4].copy_from_slice(bytemuck::cast_slice(values));
+    HostTensor::in_memory(spec, Dims::new(now).unwrap(), Box::new(memory))
+}
+
+#[test]
+fn an_image_may_shrink_to_less_than_its_margins() {
+    let at_load = Case { padding: [0, 20, 20], ..case([200, 1], [64, 64], 3, 1, 1) };
+    let now = Case { input: [1, 1, 1], ..at_load };
+    let (x, w) = (numbers(200, 1), numbers(200 * 9, 2));
+    let out = HostTensor::zeros(DType::Float32, &at_load.shape(1, at_load.output())).unwrap();
+    let input = shrunken(&at_load.shape(200, at_load.input), &now.shape(200, now.input), &x);
+    let args = arguments(&at_load, input, &w, CallArg::None, out);
+    let mut call = SingleCall::new(prepare, &profile(Isa::Portable).unwrap(), args).unwrap().unwrap();
+    call.call().unwrap();
+    assert_eq!(*call.shape(OUT).unwrap(), [1, 1, 39, 39]);
+    let middle = f64::from(call.output::<f32>(OUT).unwrap()[19 * 39 + 19]);
+    let want: f64 = x.iter().zip(w.chunks(9)).map(|(x, w)| f64::from(*x) * f64::from(w[4])).sum();
+    assert!((middle - want).abs() < 1e-4, "{middle} {want}");
+}
+
+#[test]
+fn a_weight_may_shrink_and_is_not_read_as_another_shape() {
+    let cpu = profile(Isa::Portable).unwrap();
+    let at_load = case([2, 4], [8, 8], 3, 1, 1);
+    let (x, w) = (numbers(2 * 64, 1), numbers(72, 2));
+    let call = |weight: [usize; 4]| {
+        let input = HostTensor::new(&at_load.shape(2, at_load.input), &x).unwrap();
+        let n = weight.iter().product();
+        let weight = CallArg::Tensor(shrunken(&at_load.weight_shape(), &weight, &w[..n]));
+        let out = HostTensor::zeros(DType::Float32, &at_load.shape(4, at_load.output())).unwrap();
+        let mut args = at_load.arguments(input, weight, CallArg::None);
+        args.push(CallArg::Tensor(out));
+        SingleCall::new(prepare, &cpu, args).unwrap().unwrap()
+    };
+    let mut fewer = call([3, 2, 3, 3]);
+    fewer.call().unwrap();
+    let now = Case { channels: [2, 3], ..at_load };
+    let want = now.reference(&x, &w[..54], &[0.0; 3]);
+    let got = fewer.output::<f32>(OUT).unwrap();
+    assert_eq!(got.len(), want.len());
+    assert!(got.iter().zip(&want).all(|(a, b)| (f64::from(*a) - b.0).abs() < 1e-5));
+    // Channels of another input, and a window that is larger than at load.
+    for weight in [[2, 4, 3, 3], [1, 2, 6, 6]] {
+        assert!(call(weight).call().is_err(), "{weight:?}");
+    }
 }
 
 #[test]
