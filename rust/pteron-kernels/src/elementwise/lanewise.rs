@@ -19,7 +19,7 @@ use std::marker::PhantomData;
 use std::ops::{BitAnd, BitOr, BitXor, Not, Range};
 
 /// The numbers of a function.
-pub type Numbers<T> = [T; 2];
+pub type Numbers<T> = [T; 3];
 
 /// A function of `N` elements of type `T`, which are arguments `0..N` of the operator. The output is the last argument.
 pub trait Lanewise<T: Element, const N: usize>: Send + Sync + 'static {
@@ -37,7 +37,7 @@ pub trait Lanewise<T: Element, const N: usize>: Send + Sync + 'static {
     ///
     /// Errors: an argument is no number.
     fn parameters(_args: &Args<'_>) -> Result<Numbers<T>> {
-        Ok([bytemuck::Zeroable::zeroed(); 2])
+        Ok([bytemuck::Zeroable::zeroed(); 3])
     }
     /// Computes one element.
     fn of<S: Simd>(s: S, parameters: Numbers<T>, v: [T; N]) -> Self::Out;
@@ -92,7 +92,7 @@ macro_rules! lanes {
             $(fn parameters(
                 $args: &pteron_core::Args<'_>,
             ) -> pteron_core::Result<$crate::elementwise::lanewise::Numbers<$t>> {
-                let mut all: $crate::elementwise::lanewise::Numbers<$t> = [bytemuck::Zeroable::zeroed(); 2];
+                let mut all: $crate::elementwise::lanewise::Numbers<$t> = [bytemuck::Zeroable::zeroed(); 3];
                 for (slot, number) in all.iter_mut().zip($make) {
                     *slot = number;
                 }
@@ -126,16 +126,16 @@ macro_rules! hard_lanes {
             parameters: $crate::elementwise::lanewise::Numbers<$t>,
             [$($v),*]: [$t; [$(stringify!($v)),*].len()],
         ) -> bool {
-            let [$($field,)* ..] = parameters;
+            let ([$($field,)* ..], _) = (parameters, $s);
             $easy
         }
         #[inline(always)]
         fn hard<S: $crate::vector_math::Simd>(
-            _: S,
+            $s: S,
             parameters: $crate::elementwise::lanewise::Numbers<$t>,
             [$($v),*]: [$t; [$(stringify!($v)),*].len()],
         ) -> $out {
-            let [$($field,)* ..] = parameters;
+            let ([$($field,)* ..], _) = (parameters, $s);
             $hard
         }
     };

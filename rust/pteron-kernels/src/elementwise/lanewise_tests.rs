@@ -270,3 +270,87 @@ fn hypotenuses_of_doubles_overflow_only_where_they_must() {
         }
     }
 }
+
+/// The results of the fast and of the plain kernel of a function of one float64.
+fn fast_and_plain(op: &str, isa: Isa, x: &[f64], extra: &[CallArg]) -> Option<[Vec<f64>; 2]> {
+    let cpu = profile(isa)?;
+    let run = |kernels: Vec<pteron_core::StaticKernel>| {
+        kernels.into_iter().filter(|k| k.schema.starts_with(op)).find_map(|kernel| {
+            let mut args = vec![CallArg::Tensor(HostTensor::new(&[x.len()], x).unwrap())];
+            args.extend(extra.iter().map(|number| match number {
+                CallArg::Number(v) => CallArg::Number(*v),
+                CallArg::String(v) => CallArg::String(v.clone()),
+                _ => CallArg::None,
+            }));
+            args.push(CallArg::Tensor(HostTensor::zeros(DType::Float64, &[x.len()]).unwrap()));
+            let out = args.len() - 1;
+            let mut call = SingleCall::new(kernel.prepare, &cpu, args).unwrap()?;
+            call.call().unwrap();
+            Some(call.output::<f64>(out).unwrap())
+        })
+    };
+    let fast = crate::fast_kernels().filter(|k| k.variant.starts_with("vectorised")).collect();
+    Some([run(fast).expect("a fast kernel"), run(crate::plain_kernels().collect()).expect("a plain kernel")])
+}
+
+#[test]
+fn functions_of_doubles_are_near_the_plain_ones() {
+    let edges =
+        [f64::NAN, f64::INFINITY, 0.0, 5e-324, 1e-310, 1e-20, 1.0, 0.25, 0.75, 20.0, 21.0, 300.0, 1e200];
+    let mut x: Vec<f64> = edges.into_iter().flat_map(|x| [x, -x]).collect();
+    x.extend((0..401).map(|i| f64::from(i - 200) * 0.173));
+    x.extend((0..201).map(|i| f64::from(i - 100) * 0.0099));
+    let three = |a, b, c| vec![CallArg::double(a), CallArg::double(b), CallArg::double(c)];
+    let one = |v: f64| vec![CallArg::double(v)];
+    let cases = [
+        ("aten::elu.out", three(1.0, 1.0, 1.0)),
+        ("aten::elu.out", three(1.7, 1.05, 0.5)),
+        ("aten::softplus.out", vec![CallArg::double(1.0), CallArg::double(20.0)]),
+        ("aten::softplus.out", vec![CallArg::double(-0.5), CallArg::double(3.0)]),
+        ("aten::mish.out", vec![]),
+        ("aten::gelu.out", vec![CallArg::String("none".into())]),
+        ("aten::gelu.out", vec![CallArg::String("tanh".into())]),
+        ("aten::logit.out", vec![CallArg::None]),
+        ("aten::logit.out", one(0.1)),
+        ("aten::logit.out", one(0.8)),
+        ("aten::logit.out", one(-1.0)),
+        ("aten::erfc.out", vec![]),
+        ("aten::erf.out", vec![]),
+        ("aten::erfinv.out", vec![]),
+        ("aten::sinh.out", vec![]),
+        ("aten::log2.out", vec![]),
+    ];
+    for (isa, (op, extra)) in Isa::ALL.into_iter().flat_map(|isa| cases.iter().map(move |case| (isa, case))) {
+        let Some([fast, plain]) = fast_and_plain(op, isa, &x, extra) else { continue };
+        for ((x, got), want) in x.iter().zip(fast).zip(plain) {
+            let is_near = (got - want).abs() <= 8.0 * f64::EPSILON * want.abs() + 1e-320;
+            let is_right = (got.is_nan() && want.is_nan())
+                || got.to_bits() == want.to_bits()
+                || (is_near && got.signum() == want.signum());
+            assert!(is_right, "{isa:?} {op} of {x:e}: {got:e} for {want:e}");
+        }
+    }
+}
+
+/// Large angles are left to the standard library; what lies beside them stays what it is alone.
+#[test]
+fn large_angles_do_not_change_their_neighbours() {
+    let small: Vec<f64> = (0..200).map(|i| f64::from(i - 100) * 15_999.7).collect();
+    let large = [1e300, f64::INFINITY, -f64::MAX, 1_600_000.0, -1e7, f64::NAN];
+    let mixed: Vec<f64> =
+        small.iter().enumerate().map(|(i, x)| if i % 31 == 7 { large[i % 6] } else { *x }).collect();
+    for (isa, op) in Isa::ALL
+        .into_iter()
+        .flat_map(|isa| ["aten::sin.out", "aten::cos.out", "aten::tan.out"].map(move |op| (isa, op)))
+    {
+        let Some([alone, _]) = fast_and_plain(op, isa, &small, &[]) else { continue };
+        let [beside, plain] = fast_and_plain(op, isa, &mixed, &[]).unwrap();
+        for i in 0..200 {
+            let want = if i % 31 == 7 { plain[i] } else { alone[i] };
+            let is_same = beside[i].to_bits() == want.to_bits() || (beside[i].is_nan() && want.is_nan());
+            assert!(is_same, "{isa:?} {op} of {:e}: {:e} for {want:e}", mixed[i], beside[i]);
+            let is_near = (beside[i] - plain[i]).abs() <= 4.0 * f64::EPSILON * plain[i].abs();
+            assert!(is_near || plain[i].is_nan(), "{isa:?} {op} of {:e}", mixed[i]);
+        }
+    }
+}

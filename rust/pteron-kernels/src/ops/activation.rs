@@ -5,7 +5,9 @@
 //!
 //! Formulas that overflow or cancel somewhere in the range of float32 are computed in float64 and rounded.
 
-use crate::elementwise::lanewise::{Number, lanes, number_at};
+mod lanes;
+
+use crate::elementwise::lanewise;
 use crate::elementwise::plain::{Dtypes, Positions, both_floats, float};
 use crate::elementwise::pointwise::{functions, scalar};
 use crate::operator::{Operator, kernel};
@@ -13,12 +15,16 @@ use crate::ops::clamp::bounds_are_plain;
 use crate::ops::complex_functions;
 use crate::routine::{Preparation, dtype_of};
 use crate::vector_math::{
-    Simd, double,
+    Simd,
     erf::erf,
     exp::{exp, expm1},
     log::{log1p, logit},
     sigmoid::sigmoid,
     tanh::tanh,
+};
+use lanes::{
+    LaneElu, LaneGeluErf, LaneGeluTanh, LaneHardsigmoid, LaneHardswish, LaneHardtanh, LaneLeakyRelu,
+    LaneLogit, LaneMish, LaneRelu, LaneSilu, LaneSoftplus, gelu_exponent,
 };
 use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
 
@@ -69,22 +75,6 @@ functions! {
     Hardswish = "hardswish", 4, ulps 2.0, |s, [x]| s.div(s.mul(x, gate(s, x)), s.splat(6.0));
     /// min(max(x + 3, 0), 6) / 6.
     Hardsigmoid = "hardsigmoid", 4, ulps 1.5, |s, [x]| s.div(gate(s, x), s.splat(6.0));
-}
-
-lanes! {
-    LaneRelu: [T: Number] T => T = "relu", 4, |_s, [x]| if T::ZERO > x { T::ZERO } else { x };
-    LaneHardtanh { low, high }: [T: Number] T => T = "hardtanh", 4,
-        |_s, [x]| {
-            let x = if x < low { low } else { x };
-            if x > high { high } else { x }
-        },
-        from |args| [number_at(args, 1)?, number_at(args, 2)?],
-        if |args| args.get(1).is_some_and(T::holds) && args.get(2).is_some_and(T::holds);
-    LaneLeakyRelu { slope }: [] f64 => f64 = "leaky_relu", 4, |_s, [x]| if x > 0.0 { x } else { x * slope },
-        from |args| [number_at(args, 1)?];
-    LaneHardsigmoid: [] f64 => f64 = "hardsigmoid", 8, |_s, [x]| (x + 3.0).clamp(0.0, 6.0) / 6.0;
-    LaneHardswish: [] f64 => f64 = "hardswish", 8, |_s, [x]| x * (x + 3.0).clamp(0.0, 6.0) / 6.0;
-    LaneSilu: [] f64 => f64 = "silu", 20, |s, [x]| x * double::sigmoid(s, x);
 }
 
 /// GELU by the error function.
@@ -184,10 +174,8 @@ fn plain_gelu_erf(x: f64) -> f64 {
     0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
 }
 
-/// (1 + tanh u) / 2 as a logistic function of 2 u, which does not cancel.
 fn plain_gelu_tanh(x: f64) -> f64 {
-    const TWICE_SQRT_2_OVER_PI: f64 = 1.595_769_121_605_730_8;
-    x / (1.0 + (-TWICE_SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).exp())
+    x / (1.0 + gelu_exponent(x).exp())
 }
 
 fn gelu(ctx: &PrepareContext<'_>) -> Preparation {
@@ -276,7 +264,9 @@ pub static OPERATORS: &[Operator] = &[
     .numbers::<LaneRelu, 1>(),
     kernel("aten::gelu.out(Tensor self, *, str approximate=\"none\", Tensor(a!) out) -> Tensor(a!)", gelu)
     .float::<GeluErf, 1>()
-    .float::<GeluTanh, 1>(),
+    .float::<GeluTanh, 1>()
+    .doubles::<LaneGeluErf, 1>()
+    .fast("vectorised_tanh", lanewise::prepare::<LaneGeluTanh, f64, 1>),
     kernel(
         "aten::hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, Tensor(a!) out) -> Tensor(a!)",
         hardtanh,
@@ -293,20 +283,24 @@ pub static OPERATORS: &[Operator] = &[
         "aten::elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, Tensor(a!) out) -> Tensor(a!)",
         elu,
     )
-    .float::<Elu, 1>(),
+    .float::<Elu, 1>()
+    .doubles::<LaneElu, 1>(),
     kernel("aten::logit.out(Tensor self, float? eps=None, *, Tensor(a!) out) -> Tensor(a!)", prepare_logit)
-    .float::<Logit, 1>(),
+    .float::<Logit, 1>()
+    .doubles::<LaneLogit, 1>(),
     kernel(
         "aten::softplus.out(Tensor self, Scalar beta=1, Scalar threshold=20, *, Tensor(a!) out) -> Tensor(a!)",
         softplus,
     )
-    .float::<Softplus, 1>(),
+    .float::<Softplus, 1>()
+    .doubles::<LaneSoftplus, 1>(),
     activation!("silu", in float64 plain_silu)
     .float::<Silu, 1>()
     .doubles::<LaneSilu, 1>()
     .complex64(complex_functions::silu),
     activation!("mish", in float64 plain_mish)
-    .float::<Mish, 1>(),
+    .float::<Mish, 1>()
+    .doubles::<LaneMish, 1>(),
     activation!("hardsigmoid", |x| (x + 3.0).clamp(0.0, 6.0) / 6.0)
     .float::<Hardsigmoid, 1>()
     .doubles::<LaneHardsigmoid, 1>(),

@@ -11,7 +11,7 @@ use crate::ops::complex_lanes::{ComplexAdd, ComplexMul, ComplexSub};
 use crate::ops::{complex_elementwise, complex_functions};
 use crate::promotion::Promotion;
 use crate::routine::Preparation;
-use crate::vector_math::inverse_trigonometric::atan2;
+use crate::vector_math::{double::arcs, inverse_trigonometric::atan2};
 use pteron_core::{ArgSpec, DType, Error, PrepareContext, Result};
 
 const TENSOR_ALPHA: Positions = Positions { inputs: &[0, 1], scalars: &[2], out: 3, shape_of: None };
@@ -80,6 +80,7 @@ lanes! {
     LaneLerp { weight }: [] f64 => f64 = "lerp", 4,
         |_s, [a, b]| if weight.abs() < 0.5 { a + weight * (b - a) } else { b - (b - a) * (1.0 - weight) },
         from |args| [number_at(args, 2)?];
+    LaneAtan2: [] f64 => f64 = "atan2", 50, |s, [a, b]| arcs::atan2(s, a, b);
 }
 
 /// The plain kernel refuses to subtract a bool.
@@ -241,7 +242,8 @@ pub static OPERATORS: &[Operator] = &[
     .doubles::<LaneLerp, 2>()
     .complex64(complex_functions::lerp),
     float_pair!("atan2", |a, b| a.atan2(b))
-    .float::<Atan2, 2>(),
+    .float::<Atan2, 2>()
+    .doubles::<LaneAtan2, 2>(),
 ];
 
 #[cfg(test)]

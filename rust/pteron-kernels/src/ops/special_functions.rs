@@ -8,11 +8,12 @@
 //! Sources: Abramowitz and Stegun, Handbook of Mathematical Functions, 6.3 (digamma);
 //! S. Winitzki, "A handy approximation for the error function and its inverse" (2008).
 
+use crate::elementwise::lanewise::lanes;
 use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::elementwise::pointwise::functions;
 use crate::operator::{Operator, kernel};
 use crate::ops::bessel_functions::i0;
-use crate::vector_math::{bessel, erfc, erfinv as inverse};
+use crate::vector_math::{bessel, double::error_function, erfc, erfinv as inverse};
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 
 /// The number whose error function is `y`.
@@ -89,10 +90,15 @@ functions! {
     I0 = "i0", 16, ulps 4.0, |s, [x]| bessel::i0(s, x);
 }
 
+lanes! {
+    LaneErfc: [] f64 => f64 = "erfc", 80, |s, [x]| error_function::erfc(s, x);
+    LaneErfinv: [] f64 => f64 = "erfinv", 130, |s, [x]| error_function::erfinv(s, x);
+}
+
 /// erfc and its kin.
 pub static OPERATORS: &[Operator] = &[
-    special_function!("erfc", libm::erfc).float::<Erfc, 1>(),
-    special_function!("erfinv", erfinv).float::<Erfinv, 1>(),
+    special_function!("erfc", libm::erfc).float::<Erfc, 1>().doubles::<LaneErfc, 1>(),
+    special_function!("erfinv", erfinv).float::<Erfinv, 1>().doubles::<LaneErfinv, 1>(),
     special_function!("lgamma", libm::lgamma).within_ulps(4.0),
     special_function!("digamma", digamma),
     special_function!("i0", i0).float::<I0, 1>(),

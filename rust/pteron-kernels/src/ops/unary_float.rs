@@ -9,7 +9,7 @@ use crate::elementwise::pointwise::functions;
 use crate::operator::{Operator, kernel};
 use crate::ops::{complex_elementwise, complex_functions};
 use crate::vector_math::{
-    double,
+    double::{self, arcs, error_function, exponentials, logarithms, trigonometric},
     erf::erf,
     exp::{exp, exp2, expm1},
     hyperbolic::{acosh, asinh, atanh, cosh, sinh},
@@ -39,11 +39,29 @@ fn plain_sigmoid(x: f64) -> f64 {
 
 lanes! {
     LaneExp: [] f64 => f64 = "exp", 16, |s, [x]| double::exp(s, x);
+    LaneExp2: [] f64 => f64 = "exp2", 16, |s, [x]| exponentials::exp2(s, x);
+    LaneExpm1: [] f64 => f64 = "expm1", 20, |s, [x]| exponentials::expm1(s, x);
     LaneLog: [] f64 => f64 = "log", 20, |s, [x]| double::log(s, x);
+    LaneLog2: [] f64 => f64 = "log2", 60, |s, [x]| logarithms::log2(s, x);
+    LaneLog10: [] f64 => f64 = "log10", 60, |s, [x]| logarithms::log10(s, x);
+    LaneLog1p: [] f64 => f64 = "log1p", 50, |s, [x]| logarithms::log1p(s, x);
     LaneSqrt: [] f64 => f64 = "sqrt", 8, |_s, [x]| x.sqrt();
     LaneRsqrt: [] f64 => f64 = "rsqrt", 8, |_s, [x]| 1.0 / x.sqrt();
     LaneReciprocal: [] f64 => f64 = "reciprocal", 4, |_s, [x]| 1.0 / x;
+    LaneSin: [] f64 => f64 = "sin", 45, |s, [x]| trigonometric::sin(s, x),
+        where trigonometric::is_near(x) => if trigonometric::is_near(x) { trigonometric::sin(s, x) } else { x.sin() };
+    LaneCos: [] f64 => f64 = "cos", 45, |s, [x]| trigonometric::cos(s, x),
+        where trigonometric::is_near(x) => if trigonometric::is_near(x) { trigonometric::cos(s, x) } else { x.cos() };
+    LaneTan: [] f64 => f64 = "tan", 50, |s, [x]| trigonometric::tan(s, x),
+        where trigonometric::is_near(x) => if trigonometric::is_near(x) { trigonometric::tan(s, x) } else { x.tan() };
+    LaneAsin: [] f64 => f64 = "asin", 40, |s, [x]| arcs::asin(s, x);
+    LaneAcos: [] f64 => f64 = "acos", 40, |s, [x]| arcs::acos(s, x);
+    LaneAtan: [] f64 => f64 = "atan", 65, |s, [x]| arcs::atan(s, x);
+    LaneSinh: [] f64 => f64 = "sinh", 30, |s, [x]| exponentials::sinh(s, x);
+    LaneCosh: [] f64 => f64 = "cosh", 30, |s, [x]| exponentials::cosh(s, x);
     LaneTanh: [] f64 => f64 = "tanh", 20, |s, [x]| double::tanh(s, x);
+    LaneAtanh: [] f64 => f64 = "atanh", 75, |s, [x]| logarithms::atanh(s, x);
+    LaneErf: [] f64 => f64 = "erf", 80, |s, [x]| error_function::erf(s, x);
     LaneSigmoid: [] f64 => f64 = "sigmoid", 20, |s, [x]| double::sigmoid(s, x);
 }
 
@@ -76,22 +94,22 @@ float_functions! {
         plain |x| x.exp(), [.doubles::<LaneExp, 1>().complex64(complex_elementwise::exp)];
     /// 2^x.
     Exp2 = "exp2", 12, ulps 4.0, |s, x| exp2(s, x),
-        plain |x| x.exp2(), [.complex64(complex_functions::exp2)];
+        plain |x| x.exp2(), [.doubles::<LaneExp2, 1>().complex64(complex_functions::exp2)];
     /// e^x - 1.
     Expm1 = "expm1", 12, ulps 4.0, |s, x| expm1(s, x),
-        plain |x| x.exp_m1(), [.complex64(complex_functions::expm1)];
+        plain |x| x.exp_m1(), [.doubles::<LaneExpm1, 1>().complex64(complex_functions::expm1)];
     /// Natural logarithm.
     Log = "log", 10, ulps 0.9, |s, x| log(s, x),
         plain |x| x.ln(), [.doubles::<LaneLog, 1>().complex64(complex_elementwise::log)];
     /// log₂ x.
     Log2 = "log2", 12, ulps 4.0, |s, x| log2(s, x),
-        plain |x| x.log2(), [.complex64(complex_functions::log2)];
+        plain |x| x.log2(), [.doubles::<LaneLog2, 1>().complex64(complex_functions::log2)];
     /// log₁₀ x.
     Log10 = "log10", 12, ulps 4.0, |s, x| log10(s, x),
-        plain |x| x.log10(), [.complex64(complex_functions::log10)];
+        plain |x| x.log10(), [.doubles::<LaneLog10, 1>().complex64(complex_functions::log10)];
     /// ln(1 + x).
     Log1p = "log1p", 12, ulps 4.0, |s, x| log1p(s, x),
-        plain |x| x.ln_1p(), [.complex64(complex_functions::log1p)];
+        plain |x| x.ln_1p(), [.doubles::<LaneLog1p, 1>().complex64(complex_functions::log1p)];
     /// Square root.
     Sqrt = "sqrt", 3, ulps 0.5, |s, x| s.sqrt(x),
         plain |x| x.sqrt(), [.doubles::<LaneSqrt, 1>().complex64(complex_functions::sqrt)];
@@ -103,28 +121,28 @@ float_functions! {
         plain |x| 1.0 / x, [.doubles::<LaneReciprocal, 1>().complex64(complex_elementwise::reciprocal)];
     /// Sine.
     Sin = "sin", 12, ulps 4.0, |s, x| sin(s, x),
-        plain |x| x.sin(), [.complex64(complex_functions::sin)];
+        plain |x| x.sin(), [.doubles::<LaneSin, 1>().complex64(complex_functions::sin)];
     /// Cosine.
     Cos = "cos", 12, ulps 4.0, |s, x| cos(s, x),
-        plain |x| x.cos(), [.complex64(complex_functions::cos)];
+        plain |x| x.cos(), [.doubles::<LaneCos, 1>().complex64(complex_functions::cos)];
     /// Tangent.
     Tan = "tan", 12, ulps 4.0, |s, x| tan(s, x),
-        plain |x| x.tan(), [.complex64(complex_functions::tan)];
+        plain |x| x.tan(), [.doubles::<LaneTan, 1>().complex64(complex_functions::tan)];
     /// Arc sine.
     Asin = "asin", 12, ulps 4.0, |s, x| asin(s, x),
-        plain |x| x.asin(), [.complex64(complex_functions::asin)];
+        plain |x| x.asin(), [.doubles::<LaneAsin, 1>().complex64(complex_functions::asin)];
     /// Arc cosine.
     Acos = "acos", 12, ulps 4.0, |s, x| acos(s, x),
-        plain |x| x.acos(), [.complex64(complex_functions::acos)];
+        plain |x| x.acos(), [.doubles::<LaneAcos, 1>().complex64(complex_functions::acos)];
     /// Arc tangent.
     Atan = "atan", 12, ulps 4.0, |s, x| atan(s, x),
-        plain |x| x.atan(), [.complex64(complex_functions::atan)];
+        plain |x| x.atan(), [.doubles::<LaneAtan, 1>().complex64(complex_functions::atan)];
     /// Hyperbolic sine.
     Sinh = "sinh", 12, ulps 4.0, |s, x| sinh(s, x),
-        plain |x| x.sinh(), [.complex64(complex_functions::sinh)];
+        plain |x| x.sinh(), [.doubles::<LaneSinh, 1>().complex64(complex_functions::sinh)];
     /// Hyperbolic cosine.
     Cosh = "cosh", 12, ulps 4.0, |s, x| cosh(s, x),
-        plain |x| x.cosh(), [.complex64(complex_functions::cosh)];
+        plain |x| x.cosh(), [.doubles::<LaneCosh, 1>().complex64(complex_functions::cosh)];
     /// Hyperbolic tangent.
     Tanh = "tanh", 10, ulps 2.7, |s, x| tanh(s, x),
         plain |x| x.tanh(), [.doubles::<LaneTanh, 1>().complex64(complex_functions::tanh)];
@@ -136,10 +154,10 @@ float_functions! {
         plain |x| plain_acosh(f64::from(x)) as f32, of float64 plain_acosh(x), [.complex64(complex_functions::acosh)];
     /// Inverse hyperbolic tangent.
     Atanh = "atanh", 12, ulps 4.0, |s, x| atanh(s, x),
-        plain |x| libm::atanh(f64::from(x)) as f32, of float64 libm::atanh(x), [.complex64(complex_functions::atanh)];
+        plain |x| libm::atanh(f64::from(x)) as f32, of float64 libm::atanh(x), [.doubles::<LaneAtanh, 1>().complex64(complex_functions::atanh)];
     /// Error function.
     Erf = "erf", 10, ulps 1.3, |s, x| erf(s, x),
-        plain |x| libm::erff(x), of float64 libm::erf(x), [];
+        plain |x| libm::erff(x), of float64 libm::erf(x), [.doubles::<LaneErf, 1>()];
     /// 1 / (1 + e^-x).
     Sigmoid = "sigmoid", 10, ulps 2.5, |s, x| sigmoid(s, x),
         plain |x| plain_sigmoid(f64::from(x)) as f32, of float64 plain_sigmoid(x), [.doubles::<LaneSigmoid, 1>().complex64(complex_functions::sigmoid)];
