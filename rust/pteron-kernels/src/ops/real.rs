@@ -1,7 +1,8 @@
 //! The floats that operators on images compute in: float32, which 16-bit floats are widened to, and float64.
 
-use crate::elementwise::operand::{Sink, Source};
+use crate::elementwise::operand::{Convert, Sink, Source};
 use crate::ordering::Key;
+use crate::vector_math::{Simd, SimdTask};
 use bytemuck::Pod;
 use half::{bf16, f16};
 use pteron_core::Element;
@@ -34,6 +35,8 @@ pub(crate) trait Float: Element + Default {
     type Sum: Real + Element;
     fn wide(self) -> Self::Sum;
     fn rounded(sum: Self::Sum) -> Self;
+    /// Widens elements, as many as both have.
+    fn widen<S: Simd>(s: S, from: &[Self], to: &mut [Self::Sum]);
     /// The elements themselves as sums, where they are of that type.
     fn as_sums(elements: &mut [Self]) -> Option<&mut [Self::Sum]>;
 }
@@ -49,6 +52,10 @@ macro_rules! whole {
             #[inline(always)]
             fn rounded(sum: $t) -> $t {
                 sum
+            }
+            #[inline(always)]
+            fn widen<S: Simd>(_: S, from: &[$t], to: &mut [$t]) {
+                to.iter_mut().zip(from).for_each(|(to, v)| *to = *v);
             }
             #[inline(always)]
             fn as_sums(elements: &mut [$t]) -> Option<&mut [$t]> {
@@ -70,6 +77,11 @@ macro_rules! half {
             #[inline(always)]
             fn rounded(sum: f32) -> $t {
                 Sink::of_number(sum)
+            }
+            #[inline(always)]
+            fn widen<S: Simd>(s: S, from: &[$t], to: &mut [f32]) {
+                let n = from.len().min(to.len());
+                Convert { from: from.as_ptr(), to: to.as_mut_ptr(), n }.run(s);
             }
             #[inline(always)]
             fn as_sums(_: &mut [$t]) -> Option<&mut [f32]> {

@@ -87,13 +87,14 @@ impl<T: Float> SimdTask for Task<'_, T> {
     type Output = Result<()>;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> Result<()> {
+    fn run<S: Simd>(self, s: S) -> Result<()> {
         let Task { args, bags, table, columns, out } = self;
         let (indices, offsets) = (Reader::<i64>::new(args.tensor(1)?)?, Reader::<i64>::new(args.tensor(2)?)?);
         let mut notes = Writer::<i64>::new(args.output(OUT + 1)?)?;
         let (has_notes, rows, padding) = (notes.meta().numel() > 0, args.tensor(0)?.shape()[0], args.int(8)?);
         let outside = || Error::internal("a bag would leave its table");
-        let mut sums = [T::Sum::ZERO; BLOCK];
+        let is_half = T::as_sums(&mut []).is_none();
+        let (mut sums, mut wide) = ([T::Sum::ZERO; BLOCK], [T::Sum::ZERO; BLOCK]);
         for (i, bag) in bags.enumerate() {
             let start = offsets.get(bag)? as usize;
             let end = match bag + 1 < offsets.meta().numel() {
@@ -102,9 +103,9 @@ impl<T: Float> SimdTask for Task<'_, T> {
             };
             for position in start..end {
                 check_index(indices.get(position)?, rows).map_err(|e| e.argument("indices"))?;
-                if has_notes {
-                    notes.put(position, bag as i64)?;
-                }
+            }
+            if has_notes {
+                notes.fill_range(start..end, bag as i64)?;
             }
             let out = out.get_mut(i * columns..(i + 1) * columns).ok_or_else(outside)?;
             for (block, out) in out.chunks_mut(BLOCK).enumerate() {
@@ -117,7 +118,12 @@ impl<T: Float> SimdTask for Task<'_, T> {
                     }
                     let at = index as usize * columns + block * BLOCK;
                     let row = table.get(at..at + sums.len()).ok_or_else(outside)?;
-                    sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += v.wide());
+                    if is_half {
+                        T::widen(s, row, &mut wide);
+                        sums.iter_mut().zip(&wide).for_each(|(sum, v)| *sum += *v);
+                    } else {
+                        sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += v.wide());
+                    }
                 }
                 out.iter_mut().zip(sums).for_each(|(out, sum)| *out = T::rounded(*sum));
             }

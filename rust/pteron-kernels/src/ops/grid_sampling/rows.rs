@@ -204,7 +204,7 @@ impl<A: Pixel> Places<A> for Pairs<A::Sum> {
             let pixels = [upper[i][0], upper[i][1], lower[i][0], lower[i][1]];
             let mut sum = self.starts[i];
             for (pixel, weights) in pixels.iter().zip(&self.weights) {
-                sum = sum + weighted(pixel.wide(), weights[i]);
+                sum += weighted(pixel.wide(), weights[i]);
             }
             out[i] = A::rounded(sum);
         }

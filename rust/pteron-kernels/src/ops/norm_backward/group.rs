@@ -1,8 +1,9 @@
 //! Gradients of group norms of row-major floats. Some units of work are groups of channels of the gradient of the input;
 //! others are channels of the gradients of weight and bias, which add up all images in their order.
 
-use super::totals::{Factor, Members, double, rounded};
+use super::totals::{Factor, Members};
 use super::{GRAD, X, bind_group, mask};
+use crate::compute::Compute;
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::ops::normalization::group_counts;
 use crate::ops::real::{Float, by_float};
@@ -119,10 +120,10 @@ struct Task<'a, T> {
 impl<T: Float> Task<'_, T> {
     /// A channel, counted through all images, with the statistics of its group.
     #[inline(always)]
-    fn members(&self, plane: usize, factor: f64) -> Members<'_, T> {
+    fn members(&self, plane: usize, factor: T::Sum) -> Members<'_, T> {
         let Problem { per_group, pixels, .. } = self.problem;
         let (at, group) = (plane * pixels..(plane + 1) * pixels, plane / per_group);
-        let moments = [double(self.mean[group]), double(self.rstd[group])];
+        let moments = [self.mean[group].wide(), self.rstd[group].wide()];
         Members { grad: &self.grad[at.clone()], x: &self.x[at], moments, factor: Factor::All(factor) }
     }
 }
@@ -136,7 +137,7 @@ impl<T: Float> SimdTask for Task<'_, T> {
         match std::mem::replace(&mut self.out, Out::Group { unit: 0, out: &mut [] }) {
             Out::Group { unit, out } => {
                 let planes = unit * per_group..(unit + 1) * per_group;
-                let factor = |plane: usize| self.weight.map_or(1.0, |w| double(w[plane % channels]));
+                let factor = |plane: usize| self.weight.map_or(T::Sum::ONE, |w| w[plane % channels].wide());
                 let mut sums = [0.0; 2];
                 for plane in planes.clone() {
                     let totals = self.members(plane, factor(plane)).totals();
@@ -151,11 +152,11 @@ impl<T: Float> SimdTask for Task<'_, T> {
                 let images = self.mean.len() / (channels / per_group);
                 let mut sums = [0.0; 2];
                 for image in 0..images {
-                    let totals = self.members(image * channels + channel, 1.0).totals();
+                    let totals = self.members(image * channels + channel, T::Sum::ONE).totals();
                     sums = [sums[0] + totals[0], sums[1] + totals[1]];
                 }
                 for (out, sum) in [bias, weight].into_iter().zip(sums) {
-                    out.into_iter().flatten().for_each(|out| *out = rounded(sum));
+                    out.into_iter().flatten().for_each(|out| *out = T::rounded(T::Sum::from_f64(sum)));
                 }
             }
         }

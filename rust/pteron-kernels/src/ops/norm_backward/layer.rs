@@ -1,8 +1,9 @@
 //! Gradients of layer norms of row-major floats. Some units of work are rows of the gradient of the input; others are
 //! columns of the gradients of weight and bias, which add up all rows in their order.
 
-use super::totals::{Factor, Members, double, rounded};
+use super::totals::{Factor, Members};
 use super::{GRAD, X, bind_layer, mask};
+use crate::compute::Compute;
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::ops::real::{Float, by_float};
 use crate::routine::Preparation;
@@ -21,6 +22,8 @@ const OUT: usize = 8;
 const ROWS: usize = 8 << 10;
 /// Columns of a unit.
 const COLUMNS: usize = 64;
+/// Rows that are added up before they are added to the rest: short sums are accurate.
+const FEW: usize = 32;
 
 struct LayerNorm<T> {
     level: SimdLevel,
@@ -133,30 +136,37 @@ impl<T: Float> SimdTask for Task<'_, T> {
         let Task { grad, x, mean, rstd, weight, length, out } = self;
         match out {
             Out::Rows { rows, out } => {
-                let factor = weight.map_or(Factor::All(1.0), Factor::Each);
+                let factor = weight.map_or(Factor::All(T::Sum::ONE), Factor::Each);
                 for (row, out) in rows.zip(out.chunks_exact_mut(length)) {
                     let at = row * length..(row + 1) * length;
-                    let moments = [double(mean[row]), double(rstd[row])];
+                    let moments = [mean[row].wide(), rstd[row].wide()];
                     let members = Members { grad: &grad[at.clone()], x: &x[at], moments, factor };
                     members.slopes(members.totals().map(|sum| sum / length as f64), out);
                 }
             }
             Out::Columns { first, count, weight, bias } => {
-                let mut sums = [[0.0; COLUMNS]; 2];
-                let rows = grad.chunks_exact(length).zip(x.chunks_exact(length)).zip(mean.iter().zip(rstd));
-                for ((grad, x), (mean, rstd)) in rows {
-                    let (mean, rstd) = (double(*mean), double(*rstd));
-                    let (grad, x) = (&grad[first..first + count], &x[first..first + count]);
-                    let [products, plain] = &mut sums;
-                    for (((product, plain), grad), x) in products.iter_mut().zip(plain).zip(grad).zip(x) {
-                        let grad = double(*grad);
-                        *product += grad * ((double(*x) - mean) * rstd);
-                        *plain += grad;
+                let mut totals = [[0.0; COLUMNS]; 2];
+                let (grads, xs) = (grad.chunks(length * FEW), x.chunks(length * FEW));
+                let moments = mean.chunks(FEW).zip(rstd.chunks(FEW));
+                for ((grad, x), (mean, rstd)) in grads.zip(xs).zip(moments) {
+                    let mut sums = [[T::Sum::ZERO; COLUMNS]; 2];
+                    let rows = grad.chunks_exact(length).zip(x.chunks_exact(length));
+                    for ((grad, x), (mean, rstd)) in rows.zip(mean.iter().zip(rstd)) {
+                        let (mean, rstd) = (mean.wide(), rstd.wide());
+                        let (grad, x) = (&grad[first..first + count], &x[first..first + count]);
+                        let [products, plain] = &mut sums;
+                        for (((product, plain), grad), x) in products.iter_mut().zip(plain).zip(grad).zip(x) {
+                            *product += grad.wide() * ((x.wide() - mean) * rstd);
+                            *plain += grad.wide();
+                        }
+                    }
+                    for (total, sum) in totals.iter_mut().flatten().zip(sums.iter().flatten()) {
+                        *total += sum.to_f64();
                     }
                 }
-                for (out, sums) in [weight, bias].into_iter().zip(&sums) {
+                for (out, sums) in [weight, bias].into_iter().zip(&totals) {
                     let out = out.unwrap_or(&mut []);
-                    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = rounded(*sum));
+                    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = T::rounded(T::Sum::from_f64(*sum)));
                 }
             }
         }

@@ -1,96 +1,105 @@
-//! Sums and slopes of what was normalised together: loops that the compiler vectorises. All is computed in float64, in one
-//! order on every instruction set.
+//! Sums and slopes of what was normalised together: loops that the compiler vectorises, in the element's own precision,
+//! 16-bit floats in float32. Blocks are summed in lanes, their sums in float64, in one order on every instruction set.
 
 use crate::compute::Compute;
 use crate::ops::real::Float;
 
-/// Elements that are computed at a time.
-const BLOCK: usize = 256;
+/// Elements whose sums are added up before they are added to the rest: short sums are accurate.
+const BLOCK: usize = 512;
 /// Sums that are added up side by side.
-const LANES: usize = 16;
+const LANES: usize = 32;
 
 /// What gradients are multiplied by.
 #[derive(Clone, Copy)]
-pub(super) enum Factor<'a, T> {
+pub(super) enum Factor<'a, T: Float> {
     Each(&'a [T]),
-    All(f64),
+    All(T::Sum),
 }
 
 /// Elements with one mean, and their gradients.
 #[derive(Clone, Copy)]
-pub(super) struct Members<'a, T> {
+pub(super) struct Members<'a, T: Float> {
     pub grad: &'a [T],
     pub x: &'a [T],
     /// Mean and reciprocal standard deviation.
-    pub moments: [f64; 2],
+    pub moments: [T::Sum; 2],
     pub factor: Factor<'a, T>,
 }
 
-/// As float64.
-#[inline(always)]
-pub(super) fn double<T: Float>(v: T) -> f64 {
-    v.wide().to_f64()
+/// The sums of numbers, and those of their products with x̂.
+struct Lanes<T: Float> {
+    moments: [T::Sum; 2],
+    sums: [[T::Sum; LANES]; 2],
 }
 
-/// Rounded.
-#[inline(always)]
-pub(super) fn rounded<T: Float>(v: f64) -> T {
-    T::rounded(T::Sum::from_f64(v))
+impl<T: Float> Lanes<T> {
+    #[inline(always)]
+    fn add(&mut self, lane: usize, h: T::Sum, x: T) {
+        let [mean, rstd] = self.moments;
+        self.sums[0][lane] += h;
+        self.sums[1][lane] += h * ((x.wide() - mean) * rstd);
+    }
 }
 
 impl<T: Float> Members<'_, T> {
-    /// Gradients times factors, and x̂, of a block from `at` on.
-    #[inline(always)]
-    fn block(&self, at: usize, h: &mut [f64], x: &mut [f64]) {
-        let n = h.len();
-        let grad = &self.grad[at..at + n];
-        match self.factor {
-            Factor::Each(weight) => {
-                for ((h, grad), weight) in h.iter_mut().zip(grad).zip(&weight[at..at + n]) {
-                    *h = double(*grad) * double(*weight);
-                }
-            }
-            Factor::All(factor) => {
-                h.iter_mut().zip(grad).for_each(|(h, grad)| *h = factor * double(*grad));
-            }
-        }
-        let [mean, rstd] = self.moments;
-        x.iter_mut().zip(&self.x[at..at + n]).for_each(|(to, x)| *to = (double(*x) - mean) * rstd);
-    }
-
     /// Sums of the gradients and of their products with x̂.
     #[inline(always)]
     pub(super) fn totals(&self) -> [f64; 2] {
-        let count = self.grad.len();
-        let (mut h, mut x) = ([0.0; BLOCK], [0.0; BLOCK]);
-        let mut sums = [[0.0; LANES]; 2];
-        for at in (0..count).step_by(BLOCK) {
-            let n = BLOCK.min(count - at);
-            self.block(at, &mut h[..n], &mut x[..n]);
-            // Zeros fill the last lanes.
-            let whole = n.next_multiple_of(LANES);
-            h[n..whole].fill(0.0);
-            x[n..whole].fill(0.0);
-            for (h, x) in h[..whole].as_chunks::<LANES>().0.iter().zip(x[..whole].as_chunks::<LANES>().0) {
-                for lane in 0..LANES {
-                    sums[0][lane] += h[lane];
-                    sums[1][lane] += h[lane] * x[lane];
+        let mut totals = [0.0; 2];
+        for (i, (grad, x)) in self.grad.chunks(BLOCK).zip(self.x.chunks(BLOCK)).enumerate() {
+            let mut lanes = Lanes::<T> { moments: self.moments, sums: [[T::Sum::ZERO; LANES]; 2] };
+            let ((grad, grad_rest), (x, x_rest)) = (grad.as_chunks::<LANES>(), x.as_chunks::<LANES>());
+            match self.factor {
+                Factor::Each(weight) => {
+                    let (weight, weight_rest) = weight[i * BLOCK..].as_chunks::<LANES>();
+                    for ((grad, x), weight) in grad.iter().zip(x).zip(weight) {
+                        for lane in 0..LANES {
+                            lanes.add(lane, grad[lane].wide() * weight[lane].wide(), x[lane]);
+                        }
+                    }
+                    // Only the last block has a rest, and the weights then have the same.
+                    for (lane, ((grad, x), weight)) in
+                        grad_rest.iter().zip(x_rest).zip(weight_rest).enumerate()
+                    {
+                        lanes.add(lane, grad.wide() * weight.wide(), *x);
+                    }
+                }
+                Factor::All(_) => {
+                    for (grad, x) in grad.iter().zip(x) {
+                        for lane in 0..LANES {
+                            lanes.add(lane, grad[lane].wide(), x[lane]);
+                        }
+                    }
+                    for (lane, (grad, x)) in grad_rest.iter().zip(x_rest).enumerate() {
+                        lanes.add(lane, grad.wide(), *x);
+                    }
                 }
             }
+            for (total, lanes) in totals.iter_mut().zip(&lanes.sums) {
+                *total += lanes.iter().map(|v| v.to_f64()).sum::<f64>();
+            }
         }
-        sums.map(|lanes| lanes.iter().sum())
+        match self.factor {
+            Factor::Each(_) => totals,
+            Factor::All(factor) => totals.map(|total| total * factor.to_f64()),
+        }
     }
 
     /// The gradient of the input, with the means of the gradients and of their products with x̂.
     #[inline(always)]
     pub(super) fn slopes(&self, means: [f64; 2], out: &mut [T]) {
-        let rstd = self.moments[1];
-        let (mut h, mut x) = ([0.0; BLOCK], [0.0; BLOCK]);
-        for (i, out) in out.chunks_mut(BLOCK).enumerate() {
-            let n = out.len();
-            self.block(i * BLOCK, &mut h[..n], &mut x[..n]);
-            for ((out, h), x) in out.iter_mut().zip(&h).zip(&x) {
-                *out = rounded(rstd * (h - means[0] - x * means[1]));
+        let [mean, rstd] = self.moments;
+        let [level, slope] = means.map(T::Sum::from_f64);
+        let of = |h: T::Sum, x: T| T::rounded(rstd * (h - level - (x.wide() - mean) * rstd * slope));
+        let members = out.iter_mut().zip(self.grad).zip(self.x);
+        match self.factor {
+            Factor::Each(weight) => {
+                members
+                    .zip(weight)
+                    .for_each(|(((out, grad), x), weight)| *out = of(grad.wide() * weight.wide(), *x));
+            }
+            Factor::All(factor) => {
+                members.for_each(|((out, grad), x)| *out = of(grad.wide() * factor, *x));
             }
         }
     }

@@ -152,15 +152,27 @@ impl<T: Float<Sum: Mean>, const N: usize> SimdTask for Task<'_, T, N> {
         let rule = rule.ok_or_else(|| Error::internal("the call is not bound"))?;
         let per_plane = windows.iter().product::<i64>() as usize;
         let line = Line::new(rule, size, windows, self.places);
-        for (i, out) in self.lines.zip(self.out.chunks_exact_mut(width)) {
-            let (plane, place) = (i / (depth * height), [(i / height % depth) as i64, (i % height) as i64]);
+        let mut last = None;
+        for (n, i) in self.lines.enumerate() {
+            let (before, out) = self.out.split_at_mut(n * width);
+            let out = &mut out[..width];
+            let plane = i / (depth * height);
+            let z = line.covering(0, (i / height % depth) as i64);
+            let y = line.covering(1, (i % height) as i64);
+            let here = (plane, z.clone(), y.clone());
+            // Lines in the same windows are alike.
+            if last.as_ref() == Some(&here) {
+                out.copy_from_slice(&before[before.len() - width..]);
+                continue;
+            }
+            last = Some(here);
             let grad = self.grad.get(plane * per_plane..(plane + 1) * per_plane);
             let grad = grad.ok_or_else(|| Error::internal("a window would leave its gradient"))?;
             if let Some(sums) = T::as_sums(out) {
-                line.add_windows::<T, N>(place, grad, self.parts, sums);
+                line.add_windows::<T, N>([z, y], grad, self.parts, sums);
                 continue;
             }
-            line.add_windows::<T, N>(place, grad, self.parts, self.sums);
+            line.add_windows::<T, N>([z, y], grad, self.parts, self.sums);
             out.iter_mut().zip(self.sums.iter()).for_each(|(out, sum)| *out = T::rounded(*sum));
         }
         Ok(())
@@ -218,18 +230,18 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The sums of the line at (z, y).
+    /// The sums of the line in the windows `z` and `y`.
     #[inline(always)]
     fn add_windows<T: Float<Sum: Mean>, const N: usize>(
         &self,
-        [z, y]: [i64; 2],
+        [z, y]: [Range<i64>; 2],
         grad: &[T],
         parts: &mut [T::Sum],
         sums: &mut [T::Sum],
     ) {
         sums.fill(T::Sum::ZERO);
-        for z in self.covering(0, z) {
-            for y in self.covering(1, y) {
+        for z in z {
+            for y in y.clone() {
                 let row = ((z * self.windows[1] + y) * self.windows[2]) as usize;
                 let Some(grad) = grad.get(row..row + parts.len()) else { return };
                 match self.rule {
