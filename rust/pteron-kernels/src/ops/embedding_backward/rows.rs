@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Most chunks of a call.
-const MOST_CHUNKS: usize = 16;
+const MOST_CHUNKS: usize = 8;
 
 struct Rows<T> {
     level: SimdLevel,
@@ -107,14 +107,18 @@ impl<T: Real + Element> SimdTask for Task<'_, T> {
             let block = &mut block[..BLOCK.min(count - from)];
             indices.read(from as isize, 1, block)?;
             for (i, index) in block.iter().enumerate() {
+                let row = (*index as u64).wrapping_sub(rows.start as u64);
+                if row >= rows.len() as u64 {
+                    // The first chunk looks at the indices of all.
+                    if rows.start == 0 && *index != padding {
+                        check_index(*index, table).map_err(|e| e.argument("indices"))?;
+                    }
+                    continue;
+                }
                 if *index == padding {
                     continue;
                 }
-                let row = check_index(*index, table).map_err(|e| e.argument("indices"))?;
-                if !rows.contains(&row) {
-                    continue;
-                }
-                let (at, to) = ((from + i) * width, (row - rows.start) * width);
+                let (at, to) = ((from + i) * width, row as usize * width);
                 let grad = &grad[at..at + width];
                 out[to..to + width].iter_mut().zip(grad).for_each(|(sum, v)| *sum += *v);
             }
