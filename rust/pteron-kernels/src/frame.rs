@@ -47,10 +47,14 @@ impl Split {
         part(chunk, self.per_chunk, self.units)
     }
 
+    fn chunks(&self) -> usize {
+        self.units.div_ceil(self.per_chunk)
+    }
+
     pub(crate) fn grid(&self) -> Grid {
         match self.units {
             0 => Grid::EMPTY,
-            n => Grid::chunks(n.div_ceil(self.per_chunk), self.chunk_ns),
+            _ => Grid::chunks(self.chunks(), self.chunk_ns),
         }
     }
 }
@@ -82,6 +86,14 @@ pub trait UnitKernel: Send + Sync + 'static {
 
     /// Takes the shapes, resizes outputs, fills the problem; see [`GridKernel::bind`].
     fn bind(&self, args: &mut BindArgs<'_>, problem: &mut Self::Problem) -> Result<Split>;
+
+    /// Does [`UnitKernel::check`] have to be called?
+    const CHECKS: bool = false;
+
+    /// Looks at the whole call before any unit is computed, of which there may be none.
+    fn check(&self, _args: &Args<'_>) -> Result<()> {
+        Ok(())
+    }
 
     /// Computes the units of a chunk.
     fn run(&self, problem: &Self::Problem, chunk: &mut Chunk<'_, '_>) -> Result<()>;
@@ -169,6 +181,19 @@ impl<'a, 's> Chunk<'a, 's> {
         let out = self.args.output(i)?;
         let nbytes = if out.as_ptr().is_null() { 0 } else { out.nbytes() };
         ChunkOfMut::bytes(out, 0..nbytes, false)
+    }
+
+    /// The elements `range` of output `i`, in memory order, for kernels of which no two chunks ask for the same element.
+    ///
+    /// Errors: the argument is no tensor of this dtype, has fewer elements, or was asked for before.
+    #[inline(always)]
+    pub(crate) fn output_part<T: Element>(
+        &mut self,
+        i: usize,
+        range: Range<usize>,
+    ) -> Result<ChunkOfMut<'a, T>> {
+        self.take_output(i)?;
+        ChunkOfMut::of(self.args.output(i)?, range, self.is_exclusive)
     }
 
     /// The bytes of output `i` that belong to the units, `per_unit` each, one unit behind the other in memory.
@@ -267,11 +292,17 @@ impl<K: UnitKernel> GridKernel for UnitFrame<K> {
 
     fn bind(&self, args: &mut BindArgs<'_>, state: &mut State<K::Problem>) -> Result<Grid> {
         state.split = self.0.bind(args, &mut state.problem)?;
-        Ok(state.split.grid())
+        Ok(match K::CHECKS {
+            true => Grid::phases(&[1, state.split.chunks()], state.split.chunk_ns),
+            false => state.split.grid(),
+        })
     }
 
     #[inline]
     fn run(&self, state: &State<K::Problem>, chunk: Part<'_>) -> Result<()> {
+        if K::CHECKS && chunk.phase == 0 {
+            return self.0.check(chunk.args);
+        }
         let is_exclusive = self.0.alias() == AliasRule::None;
         let units = state.split.units_of(chunk.chunk);
         let (args, scratch) = (chunk.args, chunk.scratch.worker);

@@ -3,7 +3,7 @@
 //! Shape: those of input and weight, and `[channels]` for the bias. Dtype: all operands the same float;
 //! the gradients of weight and bias accumulate in float64. The gradient of the input is the transposed
 //! convolution of the incoming gradient with the same weight (a plain one where the convolution itself is
-//! transposed). Edge cases: a result that `output_mask` does not ask for is left as it is.
+//! transposed). Edge cases: a result that `output_mask` does not ask for is left as it is. `products` is the fast kernel.
 
 use crate::compute::{BLOCK, Class, Compute};
 use crate::elements::{Reader, Writer};
@@ -15,6 +15,12 @@ use crate::shape::check_same;
 use crate::strided::copy::zero;
 use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
+
+#[cfg(test)]
+#[path = "convolution_backward/tests.rs"]
+mod fast_tests;
+mod products;
+mod tasks;
 
 const GRAD: usize = 0;
 const X: usize = 1;
@@ -218,7 +224,8 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 pub static OPERATORS: &[Operator] = &[kernel(
     "aten::convolution_backward.out(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
     prepare,
-)];
+)
+.fast("products", products::prepare)];
 
 #[cfg(test)]
 mod tests {

@@ -14,16 +14,14 @@ use crate::grid_kernel::{GridKernel, Part, Preparation, prepared, take_scratch};
 use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ops::real::Real;
+use crate::ops::tile_product::{TALL, TileProduct, WIDTH};
 use crate::routine::dtype_of;
 use crate::shape::{check_rank, check_same};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch};
 
-#[allow(unsafe_code, reason = "a SIMD task")]
-mod product;
 mod weights;
 
-use product::{TALL, TileProduct, WIDTH};
 use weights::Packed;
 
 const OUT: usize = 14;

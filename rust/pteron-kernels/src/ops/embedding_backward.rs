@@ -2,7 +2,7 @@
 //!
 //! Shape: `[num_weights, D]` from a gradient of the shape of the indices and `D`. Dtype: any real one; sums round
 //! to the dtype after every addition, in the order of the indices, as PyTorch's do; integers are not scaled. Edge cases: rows that no
-//! index names are 0, the padding row takes nothing; an index outside the table is an error.
+//! index names are 0, the padding row takes nothing; an index outside the table is an error. `rows` is the fast kernel.
 
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, UpdateView};
@@ -13,6 +13,8 @@ use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::{check_index, check_same};
 use crate::strided::copy::zero;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
+
+mod rows;
 
 const OUT: usize = 5;
 
@@ -100,7 +102,8 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 pub static OPERATORS: &[Operator] = &[kernel(
     "aten::embedding_dense_backward.out(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq, *, Tensor(a!) out) -> Tensor(a!)",
     prepare,
-)];
+)
+.fast("rows", rows::prepare)];
 
 #[cfg(test)]
 mod tests {

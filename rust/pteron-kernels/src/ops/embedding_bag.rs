@@ -5,6 +5,7 @@
 //! Dtype: floats keep theirs, accumulated in float32 or float64; int32 and int64 positions. Edge cases:
 //! empty bags give zeros; indices equal to `padding_idx` (unless -1) do not count; offsets start at 0, do not
 //! fall and stay within the indices, and end them with `include_last_offset`; means and maxima take no weights.
+//! `rows` is the fast kernel of sums.
 
 use crate::chunk::CHUNK;
 use crate::compute::{BLOCK, Class, Compute, unsupported};
@@ -17,6 +18,8 @@ use crate::routine::{Preparation, dtype_of};
 use crate::shape::{check_index, check_rank, check_same};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, PrepareContext, Result};
 use std::ops::Range;
+
+mod rows;
 
 const OUT: usize = 9;
 const SUM: i64 = 0;
@@ -100,6 +103,11 @@ fn check_offsets(args: &Args<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Zeros where the gradient finds what bags it has.
+fn clear(args: &Args<'_>) -> Result<()> {
+    [OUT + 2, OUT + 3].into_iter().try_for_each(|i| Writer::<i64>::new(args.output(i)?)?.fill(0))
+}
+
 /// Checks the offsets, then makes bags, a few in a chunk.
 struct Bags {
     is_double: bool,
@@ -125,9 +133,7 @@ impl GridKernel for Bags {
 
     fn run(&self, split: &Split, Part { args, phase, chunk, .. }: Part<'_>) -> Result<()> {
         if phase == 0 {
-            for i in [OUT + 2, OUT + 3] {
-                Writer::<i64>::new(args.output(i)?)?.fill(0)?;
-            }
+            clear(args)?;
             return check_offsets(args);
         }
         let range = split.units_of(chunk);
@@ -306,9 +312,11 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::_embedding_bag.out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))",
         prepare,
-    ),
+    )
+    .fast("rows", rows::prepare),
     kernel(
         "aten::_embedding_bag_forward_only.out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))",
         prepare,
-    ),
+    )
+    .fast("rows", rows::prepare),
 ];

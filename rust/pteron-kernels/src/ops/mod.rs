@@ -13,6 +13,8 @@ pub(crate) mod matrix_batch;
 pub(crate) mod quantized_functions;
 pub(crate) mod quantized_layout;
 pub(crate) mod real;
+#[allow(unsafe_code, reason = "a SIMD task")]
+pub(crate) mod tile_product;
 pub(crate) mod volume;
 
 macro_rules! families {

@@ -5,7 +5,7 @@
 //!
 //! Shape: those of input, weight and bias. Dtype: floats; everything accumulates in float64. Edge cases:
 //! weight and bias may be absent; a result that `output_mask` does not ask for is left as it is; without
-//! rows the gradients of weight and bias are 0.
+//! rows the gradients of weight and bias are 0. `layer` and `group` are the fast kernels, `totals` has their loops.
 
 use crate::compute::BLOCK;
 use crate::elements::{Reader, Writer};
@@ -17,6 +17,13 @@ use crate::routine::{Preparation, Routine, dtype_of};
 use crate::shape::check_same;
 use crate::strided::loops::Walk;
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
+
+#[cfg(test)]
+#[path = "norm_backward/tests.rs"]
+mod fast_tests;
+mod group;
+mod layer;
+mod totals;
 
 const GRAD: usize = 0;
 const X: usize = 1;
@@ -326,11 +333,13 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::native_layer_norm_backward.out(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         prepare_layer,
-    ),
+    )
+    .fast("rows", layer::prepare),
     kernel(
         "aten::native_group_norm_backward.out(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         prepare_group,
-    ),
+    )
+    .fast("groups", group::prepare),
 ];
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
 //! Sliding patches of images as columns (im2col), and the sum of such columns (col2im).
 //!
 //! Shape: `[N, C, H, W]` ⇄ `[N, C · kh · kw, L]`, the batch dimension optional. Dtype: kept; floats, complex64 and bool,
-//! as in PyTorch; sums round to the dtype after every addition. Edge cases: what lies in the padding is 0;
-//! empty batches. `columns` is the fast kernel of im2col.
+//! as in PyTorch; sums of 16-bit floats are those of float32, rounded once. Edge cases: what lies in the padding is 0;
+//! empty batches. `columns` is the fast kernel of im2col, `lines` that of col2im.
 
 use crate::complex_number::Number;
 use crate::compute::{Class, Compute};
-use crate::elements::{Reader, UpdateView, Writer};
+use crate::elements::{Reader, Writer};
 use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::ops::volume::integers;
 use crate::routine::{Preparation, Routine, dtype_of};
-use crate::strided::copy::zero;
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorMeta};
 
 mod columns;
+mod lines;
 
 /// Geometry of a call, `[height, width]` each.
 #[derive(Clone, Copy, Default)]
@@ -95,6 +95,24 @@ impl Patches {
                     visit(element, column)?;
                     column += to[1];
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `visit(element of the patch, patch)` for every patch that has the pixel, elements in their order.
+    fn for_each_of(&self, pixel: [i64; 2], mut visit: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+        // The patch whose element `tap` along dimension `d` the pixel is.
+        let patch = |d: usize, tap: i64| {
+            let from = pixel[d] + self.padding[d] - tap * self.dilation[d];
+            let patch = from / self.stride[d];
+            (from >= 0 && from % self.stride[d] == 0 && patch < self.count[d]).then_some(patch)
+        };
+        for down in 0..self.kernel[0] {
+            let Some(row) = patch(0, down) else { continue };
+            for across in 0..self.kernel[1] {
+                let Some(column) = patch(1, across) else { continue };
+                visit((down * self.kernel[1] + across) as usize, (row * self.count[1] + column) as usize)?;
             }
         }
         Ok(())
@@ -184,15 +202,22 @@ fn bind_col2im(args: &mut BindArgs<'_>) -> Result<()> {
 fn col2im<C: Compute>(args: &Args<'_>) -> Result<()> {
     let patches = of_columns(args)?;
     let x = Reader::<C>::new(args.tensor(0)?)?;
-    zero(args.output(6)?);
-    let mut y = UpdateView::<C>::new(args, 6)?;
-    let ((x_batch, from), (y_batch, to)) = (strides::<2>(x.meta()), strides::<3>(y.meta));
+    let mut y = Writer::<C>::new(args.output(6)?)?;
+    let ((x_batch, from), (y_batch, to)) = (strides::<2>(x.meta()), strides::<3>(y.meta()));
     for n in 0..patches.batch {
-        patches.for_each((n * y_batch, to), (n * x_batch, from), |element, column| {
-            let Some(element) = element else { return Ok(()) };
-            let value = x.get(column)?;
-            y.update(element, |v| v.plus(value))
-        })?;
+        for c in 0..patches.channels {
+            let first = n * x_batch + c * patches.area() * from[0];
+            for h in 0..patches.size[0] {
+                for w in 0..patches.size[1] {
+                    let mut sum = C::ZERO;
+                    patches.for_each_of([h, w], |tap, patch| {
+                        sum = sum.plus(x.get(first + tap * from[0] + patch * from[1])?);
+                        Ok(())
+                    })?;
+                    y.put(n * y_batch + c * to[0] + h as usize * to[1] + w as usize * to[2], sum)?;
+                }
+            }
+        }
     }
     Ok(())
 }
@@ -230,7 +255,8 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::col2im.out(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_col2im,
-    ),
+    )
+    .fast("lines", lines::prepare),
 ];
 
 #[cfg(test)]

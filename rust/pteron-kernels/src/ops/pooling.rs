@@ -13,6 +13,7 @@ use crate::ops::layout::same_dtype;
 use crate::ops::volume::{Volume, extents, integers, places, volumes, with_extents};
 use crate::routine::{Preparation, Routine, dtype_of};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
+use std::ops::Range;
 
 pub(crate) mod avg_pool;
 #[cfg(test)]
@@ -62,6 +63,40 @@ impl Axis {
     fn taps(self, o: i64) -> impl Iterator<Item = i64> + Clone {
         let start = o * self.stride - self.padding;
         (0..self.kernel).map(move |k| start + k * self.dilation).filter(move |i| (0..self.size).contains(i))
+    }
+
+    /// The inputs of window `o`, of neighbouring elements.
+    pub(crate) fn stretch(self, o: i64) -> Range<i64> {
+        let start = o * self.stride - self.padding;
+        let inside = start.max(0);
+        inside..(start + self.kernel).min(self.size).max(inside)
+    }
+
+    /// The windows, of neighbouring elements, that input `i` lies in.
+    pub(crate) fn covering(self, i: i64) -> Range<i64> {
+        let at = i + self.padding;
+        let first = (at - self.kernel).div_euclid(self.stride) + 1;
+        first.max(0)..(at / self.stride + 1).min(self.out)
+    }
+
+    /// The windows whose element `k` lies inside the input, and where it lies for the first of them.
+    pub(crate) fn with_element(self, k: i64) -> (Range<i64>, i64) {
+        let shift = k - self.padding;
+        let first = (self.stride - 1 - shift).div_euclid(self.stride).max(0);
+        let end = ((self.size - 1 - shift).div_euclid(self.stride) + 1).min(self.out);
+        (first..end.max(first), first * self.stride + shift)
+    }
+
+    /// The windows all of whose elements lie inside the input.
+    pub(crate) fn whole(self) -> Range<i64> {
+        let first = (self.padding + self.stride - 1) / self.stride;
+        let end = ((self.size - self.kernel + self.padding).div_euclid(self.stride) + 1).min(self.out);
+        first.min(end.max(0))..end.max(0)
+    }
+
+    /// Elements of a window, steps between windows.
+    pub(crate) fn reach(self) -> (i64, i64) {
+        (self.kernel, self.stride)
     }
 
     /// The part of window `o` within the padded input, which `ceil_mode` may leave.

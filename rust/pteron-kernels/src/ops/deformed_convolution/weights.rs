@@ -1,7 +1,7 @@
 //! The weights of a deformed convolution, in the order in which tiles read them.
 
-use super::product::TALL;
 use crate::ops::real::Real;
+use crate::ops::tile_product::TALL;
 use crate::routine::dtype_of;
 use pteron_core::{ArgSpec, DType, PrepareContext, Result};
 

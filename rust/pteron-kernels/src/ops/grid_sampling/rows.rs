@@ -9,12 +9,12 @@ use super::rule::Rule;
 use super::{OUT, bind};
 use crate::chunk::ChunkOfMut;
 use crate::compute::Compute;
-use crate::elementwise::operand::{Sink, Source};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
+use crate::ops::real::Float;
 use crate::routine::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
-use pteron_core::{BindArgs, DType, Element, Error, PrepareContext, Result, TensorSpec};
+use pteron_core::{BindArgs, DType, Error, PrepareContext, Result, TensorSpec};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -23,41 +23,8 @@ use std::ops::Range;
 const MOST_PIXELS: [usize; 2] = [1 << 24, 1 << 31];
 
 /// An element that images and grids are of.
-pub(super) trait Pixel: Element + Default {
-    /// What sums are computed in.
-    type Sum: Real;
-    fn wide(self) -> Self::Sum;
-    fn rounded(sum: Self::Sum) -> Self;
-}
-
-impl Pixel for f64 {
-    type Sum = f64;
-    #[inline(always)]
-    fn wide(self) -> f64 {
-        self
-    }
-    #[inline(always)]
-    fn rounded(sum: f64) -> f64 {
-        sum
-    }
-}
-
-macro_rules! pixel {
-    ($($t:ty),*) => { $(
-        impl Pixel for $t {
-            type Sum = f32;
-            #[inline(always)]
-            fn wide(self) -> f32 {
-                Source::number(self)
-            }
-            #[inline(always)]
-            fn rounded(sum: f32) -> $t {
-                Sink::of_number(sum)
-            }
-        }
-    )* };
-}
-pixel!(f32, f16, bf16);
+pub(super) trait Pixel: Float<Sum: Real> {}
+impl<A: Float<Sum: Real>> Pixel for A {}
 
 struct GridRows<A> {
     level: SimdLevel,
@@ -237,7 +204,7 @@ impl<A: Pixel> Places<A> for Pairs<A::Sum> {
             let pixels = [upper[i][0], upper[i][1], lower[i][0], lower[i][1]];
             let mut sum = self.starts[i];
             for (pixel, weights) in pixels.iter().zip(&self.weights) {
-                sum = sum + weighted(pixel.wide(), weights[i]);
+                sum += weighted(pixel.wide(), weights[i]);
             }
             out[i] = A::rounded(sum);
         }

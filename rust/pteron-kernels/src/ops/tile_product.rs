@@ -1,30 +1,36 @@
-//! The products of a deformed convolution: sums of a tile of registers. Unsafe island: vectors are read and written by
-//! address.
+//! The products of convolutions: sums of a tile of registers. Unsafe island: vectors are read and written by address.
 //!
 //! Two vectors of pixels by four output channels at once: eight sums hide the latency of a multiplication, and with two
 //! vectors and a weight beside them they fit into the registers of every instruction set.
 
 use crate::ops::real::Real;
 use crate::vector_math::Simd;
+use crate::vector_math::simd::MAX_LANES;
 
 /// Pixels of a tile.
-pub(super) const WIDTH: usize = 32;
+pub(crate) const WIDTH: usize = 32;
 /// Output channels of a tile.
-pub(super) const TALL: usize = 4;
+pub(crate) const TALL: usize = 4;
 /// Vectors whose sums are in registers at once.
 const VECTORS: usize = 2;
 
+/// Rows that rows are multiplied with at once.
+pub(crate) const DOTS: usize = 2;
+
 /// The sums of a tile: a row for each output channel.
-pub(super) type Sums<T> = [[T; WIDTH]; TALL];
+pub(crate) type Sums<T> = [[T; WIDTH]; TALL];
 
 /// A number with products of tiles.
-pub(super) trait TileProduct: Real {
+pub(crate) trait TileProduct: Real {
     /// The sums of products over rows of columns: `rows` has the pixels of a tile in each row.
     fn product<'a, S: Simd>(
         s: S,
         weights: &[[Self; TALL]],
         rows: impl Iterator<Item = &'a [Self; WIDTH]> + Clone,
     ) -> Sums<Self>;
+
+    /// The sums of products of every row on the left with every one on the right; the shortest row ends them all.
+    fn dots<S: Simd>(s: S, left: [&[Self]; TALL], right: [&[Self]; DOTS]) -> [[Self; DOTS]; TALL];
 }
 
 /// `$lanes`: numbers of a vector of `S`.
@@ -59,6 +65,41 @@ macro_rules! tile_product {
                         unsafe {
                             s.$store(to, sums[0]);
                             s.$store(to.wrapping_add($lanes), sums[1]);
+                        }
+                    }
+                }
+                out
+            }
+
+            #[inline(always)]
+            fn dots<S: Simd>(s: S, left: [&[Self]; TALL], right: [&[Self]; DOTS]) -> [[Self; DOTS]; TALL] {
+                let n = left.iter().chain(&right).map(|row| row.len()).min().unwrap_or(0);
+                let mut sums = [[s.$splat(0.0); DOTS]; TALL];
+                let whole = n - n % $lanes;
+                for at in (0..whole).step_by($lanes) {
+                    let mut b = [s.$splat(0.0); DOTS];
+                    for (b, row) in b.iter_mut().zip(&right) {
+                        // SAFETY: a vector from `at` on ends within the row: every row has `whole` numbers, of which `at` is a
+                        // whole number of vectors.
+                        *b = unsafe { s.$load(row.as_ptr().wrapping_add(at)) };
+                    }
+                    for (sums, row) in sums.iter_mut().zip(&left) {
+                        // SAFETY: as above.
+                        let a = unsafe { s.$load(row.as_ptr().wrapping_add(at)) };
+                        for (sum, b) in sums.iter_mut().zip(b) {
+                            *sum = s.$fma(a, b, *sum);
+                        }
+                    }
+                }
+                let mut out = [[0.0; DOTS]; TALL];
+                for ((out, sums), left) in out.iter_mut().zip(sums).zip(&left) {
+                    for ((out, sum), right) in out.iter_mut().zip(sums).zip(&right) {
+                        let mut lanes = [0.0; MAX_LANES];
+                        // SAFETY: a vector has at most as many numbers as the array.
+                        unsafe { s.$store(lanes.as_mut_ptr(), sum) };
+                        *out = lanes[..$lanes].iter().sum();
+                        for (a, b) in left[whole..n].iter().zip(&right[whole..n]) {
+                            *out += a * b;
                         }
                     }
                 }
@@ -102,6 +143,43 @@ mod tests {
                 }
             }
         }
+    }
+
+    struct Dots<'a, T>([&'a [T]; TALL], [&'a [T]; DOTS]);
+
+    impl<T: TileProduct> SimdTask for Dots<'_, T> {
+        type Output = [[T; DOTS]; TALL];
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> [[T; DOTS]; TALL] {
+            T::dots(s, self.0, self.1)
+        }
+    }
+
+    fn check_dots<T: TileProduct + std::fmt::Debug>() {
+        let number = |i: usize| T::from_i64((i * 7 % 13) as i64 - 6);
+        let row = |r: usize| -> Vec<T> { (0..70).map(|i| number(i * (r + 1) + r)).collect() };
+        let rows: Vec<Vec<T>> = (0..TALL + DOTS).map(row).collect();
+        for n in [0, 1, 7, 16, 33, 70] {
+            let left: [&[T]; TALL] = std::array::from_fn(|r| &rows[r][..n]);
+            let right: [&[T]; DOTS] = std::array::from_fn(|r| &rows[TALL + r][..]);
+            for isa in Isa::ALL {
+                let level = SimdLevel::at_most(isa);
+                let sums = level.dispatch(Dots(left, right));
+                for (l, sums) in sums.iter().enumerate() {
+                    for (r, sum) in sums.iter().enumerate() {
+                        let mut expected = T::ZERO;
+                        left[l].iter().zip(right[r]).for_each(|(a, b)| expected += *a * *b);
+                        assert!(*sum == expected, "{level:?} {n} {l} {r}: {sum:?}, {expected:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_of_rows_are_exact_at_every_level() {
+        check_dots::<f32>();
+        check_dots::<f64>();
     }
 
     #[test]
