@@ -6,6 +6,7 @@ use crate::grid_kernel::{GridKernel, Part, prepared};
 use pteron_core::{
     AliasRule, Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch, WorkerScratch,
 };
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Takes the shapes and resizes outputs.
@@ -72,6 +73,12 @@ impl Routine {
     /// A kernel whose output may be argument 0, see [`AliasRule::Update`].
     pub fn prepare_update(scratch: usize, bind: BindFn, run: RunFn) -> Preparation {
         Routine::prepared(Work::Whole(bind, run), None, scratch, AliasRule::Update)
+    }
+
+    /// A fast kernel whose output may be argument 0, with its name in listings.
+    pub fn named_update(name: &'static str, bind: BindFn, run: RunFn) -> Preparation {
+        let work = Work::Whole(bind, run);
+        prepared(name, Routine { work, finish: None, scratch: 0, alias: AliasRule::Update })
     }
 
     /// A kernel of items that needs `scratch` bytes for one. Items write disjoint elements.
@@ -150,7 +157,17 @@ pub struct Finding {
 impl Finding {
     /// A kernel that needs `scratch` bytes of its own.
     pub fn prepare(scratch: usize, bind: BindFoundFn, run: FindFn) -> Preparation {
-        prepared("reference", Finding { bind, run, scratch })
+        Finding::named("reference", scratch, bind, run)
+    }
+
+    /// As [`Finding::prepare`], with another name in listings than the plain kernel's.
+    pub fn named(
+        name: impl Into<Cow<'static, str>>,
+        scratch: usize,
+        bind: BindFoundFn,
+        run: FindFn,
+    ) -> Preparation {
+        prepared(name, Finding { bind, run, scratch })
     }
 }
 
