@@ -10,6 +10,7 @@ pub(crate) mod matrix_batch;
 pub(crate) mod quantized_functions;
 pub(crate) mod quantized_layout;
 pub(crate) mod real;
+pub(crate) mod row_arithmetic;
 pub(crate) mod volume;
 
 macro_rules! families {
