@@ -29,6 +29,7 @@ mod quarter_turns;
 pub mod remainders;
 pub mod sigmoid;
 pub mod simd;
+pub mod sine_pair;
 pub mod tanh;
 pub mod trigonometric;
 pub mod twice;
