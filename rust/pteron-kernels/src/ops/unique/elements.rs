@@ -16,21 +16,30 @@ use pteron_core::{ArgSpec, Args, BindArgs, DType, Element, Error, PrepareContext
 /// An element with the type that orders it.
 trait Item: Element + PartialEq {
     type Key: Key;
-    /// Is there a value that differs from itself?
-    const HAS_NAN: bool = false;
+    /// Does it differ from itself?
+    fn is_nan(self) -> bool;
 }
 
 macro_rules! items {
-    ($($t:ty => $key:ty, $has_nan:literal;)*) => { $(
+    ($($t:ty => $key:ty, |$v:ident| $is_nan:expr;)*) => { $(
         impl Item for $t {
             type Key = $key;
-            const HAS_NAN: bool = $has_nan;
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                let $v = self;
+                $is_nan
+            }
         }
     )* };
 }
 items! {
-    u8 => i64, false; i8 => i64, false; i16 => i64, false; i32 => i64, false; i64 => i64, false;
-    f32 => f32, true; f64 => f64, true;
+    u8 => i64, |_v| false;
+    i8 => i64, |_v| false;
+    i16 => i64, |_v| false;
+    i32 => i64, |_v| false;
+    i64 => i64, |_v| false;
+    f32 => f32, |v| v.is_nan();
+    f64 => f64, |v| v.is_nan();
 }
 
 /// The outputs of a call: distinct elements, groups of elements, sizes of groups; the last two are empty if nobody wants
@@ -121,8 +130,7 @@ fn sorted<T: Item>(form: Form, args: &Args<'_>, scratch: &mut WorkerScratch<'_>)
     for i in 0..x.len() {
         let (key, position) = (entries.key(i), entries.position(i));
         // NaN have one key, and are all distinct.
-        let differs = |v: Option<&T>| v.is_some_and(|v| *v != *v);
-        if i == 0 || key != last || (T::HAS_NAN && differs(x.get(position))) {
+        if i == 0 || key != last || x.get(position).is_some_and(|v| v.is_nan()) {
             if groups > 0 {
                 outputs.put(groups - 1, first, i - start)?;
             }
