@@ -4,6 +4,7 @@ pub use crate::chunk::{CHUNK, part};
 use crate::frame::Split;
 use crate::grid_kernel::{GridKernel, Part, Preparation, prepared};
 use pteron_core::{Args, BindArgs, Grid, Result, Scratch};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Takes the shapes, resizes outputs, fills the state, and says how many positions there are and how they split.
@@ -34,11 +35,18 @@ pub fn prepare_random<S: Default + Send + Sync + 'static>(
     bind: impl Fn(&mut BindArgs<'_>, &mut S) -> Result<usize> + Send + Sync + 'static,
     run: impl Fn(&S, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync + 'static,
 ) -> Preparation {
-    let bind = Box::new(move |args: &mut BindArgs<'_>, state: &mut S| {
-        Ok(Split::new(bind(args, state)?, CHUNK, CHUNK))
-    });
-    let run = Box::new(move |state: &S, args: &Args<'_>, range, _: &mut [u8]| run(state, args, range));
-    prepared("reference", Ranges { bind, run, scratch: 0, takes_random: true })
+    let bind = move |args: &mut BindArgs<'_>, state: &mut S| Ok(Split::new(bind(args, state)?, CHUNK, CHUNK));
+    random_in_ranges("reference", 0, bind, move |state, args, range, _| run(state, args, range))
+}
+
+/// As [`in_ranges`], for a kernel that draws random numbers while binding; with its name in listings.
+pub fn random_in_ranges<S: Default + Send + Sync + 'static>(
+    name: impl Into<Cow<'static, str>>,
+    scratch: usize,
+    bind: impl Fn(&mut BindArgs<'_>, &mut S) -> Result<Split> + Send + Sync + 'static,
+    run: impl Fn(&S, &Args<'_>, Range<usize>, &mut [u8]) -> Result<()> + Send + Sync + 'static,
+) -> Preparation {
+    prepared(name, Ranges { bind: Box::new(bind), run: Box::new(run), scratch, takes_random: true })
 }
 
 /// A kernel that binds a state `S`, says how its positions split, and computes ranges of them with `scratch` bytes per

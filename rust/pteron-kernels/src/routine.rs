@@ -75,6 +75,12 @@ impl Routine {
         Routine::prepared(Work::Whole(bind, run), None, scratch, AliasRule::Update)
     }
 
+    /// A fast kernel whose output may be argument 0, with its name in listings.
+    pub fn named_update(name: &'static str, bind: BindFn, run: RunFn) -> Preparation {
+        let work = Work::Whole(bind, run);
+        prepared(name, Routine { work, finish: None, scratch: 0, alias: AliasRule::Update })
+    }
+
     /// A kernel of items that needs `scratch` bytes for one. Items write disjoint elements.
     pub fn per_item(scratch: usize, bind: BindItemsFn, run: RunItemFn) -> Preparation {
         Routine::prepared(Work::Items(bind, run), None, scratch, AliasRule::None)
@@ -151,11 +157,11 @@ pub struct Finding {
 impl Finding {
     /// A kernel that needs `scratch` bytes of its own.
     pub fn prepare(scratch: usize, bind: BindFoundFn, run: FindFn) -> Preparation {
-        Finding::prepare_named("reference", scratch, bind, run)
+        Finding::named("reference", scratch, bind, run)
     }
 
-    /// The same with its name in listings.
-    pub fn prepare_named(
+    /// As [`Finding::prepare`], with another name in listings than the plain kernel's.
+    pub fn named(
         name: impl Into<Cow<'static, str>>,
         scratch: usize,
         bind: BindFoundFn,

@@ -2,18 +2,20 @@
 //! special_i0e, special_i1, special_i1e.
 //!
 //! Shape: that of `self`. Dtype: integers and bool compute in float32; every dtype but float64 is computed in
-//! float64 and rounded, but for the fast kernels of the modified functions, which compute in float32. As in PyTorch,
+//! float64 and rounded, but for the fast kernels of the modified functions, which compute in float32; those of y0 and y1 have
+//! polynomials below eight, of the plain kernels' absolute accuracy. As in PyTorch,
 //! only special_i0e, i1 and i1e take float16 and bfloat16. Edge cases: infinities give NaN, but 0 for special_i0e and
 //! i1e. For float64 beyond five, PyTorch's own j and y are right to nine digits only; these to fifteen.
 //!
 //! Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 9.6.10 (series) and 9.7.1 (asymptotic).
 
 use crate::compute::unsupported;
+use crate::elementwise::lanewise::{self, lanes};
 use crate::elementwise::plain::{Dtypes, Positions, float};
 use crate::elementwise::pointwise::{functions, is_single};
 use crate::operator::{Operator, kernel};
 use crate::routine::Preparation;
-use crate::vector_math::bessel;
+use crate::vector_math::{bessel, bessel_second as second};
 use pteron_core::{DType, PrepareContext};
 
 /// From here on the asymptotic series has all digits.
@@ -64,6 +66,32 @@ fn finite(f: fn(f64) -> f64, x: f64) -> f64 {
     if x.is_infinite() { f64::NAN } else { f(x) }
 }
 
+/// By vectors where they reach, else by the library.
+fn y(near: fn(f64) -> f64, far: fn(f64) -> f64, x: f64) -> f64 {
+    if is_near(x) { near(x) } else { finite(far, x) }
+}
+
+/// Do the vectorised functions of the second kind reach x?
+#[inline(always)]
+fn is_near(x: f64) -> bool {
+    x > 0.0 && x < second::LIMIT
+}
+
+lanes! {
+    /// The function of the second kind of order zero.
+    Y0: [] f64 => f64 = "bessel_y0", 130, |_s, [x]| second::y0(x),
+        where is_near(x) => y(second::y0, libm::y0, x);
+    /// The same of float32.
+    SingleY0: [] f32 => f32 = "bessel_y0", 130, |_s, [x]| second::y0(f64::from(x)) as f32,
+        where is_near(f64::from(x)) => y(second::y0, libm::y0, f64::from(x)) as f32;
+    /// The function of the second kind of order one.
+    Y1: [] f64 => f64 = "bessel_y1", 130, |_s, [x]| second::y1(x),
+        where is_near(x) => y(second::y1, libm::y1, x);
+    /// The same of float32.
+    SingleY1: [] f32 => f32 = "bessel_y1", 130, |_s, [x]| second::y1(f64::from(x)) as f32,
+        where is_near(f64::from(x)) => y(second::y1, libm::y1, f64::from(x)) as f32;
+}
+
 fn prepare(ctx: &PrepareContext<'_>, takes_halves: bool, f: fn(f64) -> f64) -> Preparation {
     let common = Positions::UNARY.promoted_to_float(ctx)?;
     if !takes_halves && matches!(common, DType::Float16 | DType::BFloat16) {
@@ -104,8 +132,12 @@ functions! {
 pub static OPERATORS: &[Operator] = &[
     function!("bessel_j0", false, |x| finite(libm::j0, x)),
     function!("bessel_j1", false, |x| finite(libm::j1, x)),
-    function!("bessel_y0", false, |x| finite(libm::y0, x)),
-    function!("bessel_y1", false, |x| finite(libm::y1, x)),
+    function!("bessel_y0", false, |x| finite(libm::y0, x))
+        .fast("single", lanewise::prepare::<SingleY0, f32, 1>)
+        .fast("double", lanewise::prepare::<Y0, f64, 1>),
+    function!("bessel_y1", false, |x| finite(libm::y1, x))
+        .fast("single", lanewise::prepare::<SingleY1, f32, 1>)
+        .fast("double", lanewise::prepare::<Y1, f64, 1>),
     function!("modified_bessel_i0", false, i0).float::<SingleI0, 1>(),
     function!("modified_bessel_i1", false, |x| grown(1, x)).float::<SingleI1, 1>(),
     function!("i0e", true, |x| if x.is_infinite() { 0.0 } else { scaled(0, x) }).float::<I0e, 1>(),
@@ -117,6 +149,43 @@ pub static OPERATORS: &[Operator] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
+    use crate::testing::prepare_of;
+    use pteron_core::{Element, Isa};
+
+    #[test]
+    fn the_second_kind_by_vectors_is_that_of_the_plain_kernel() {
+        fn check<T: Element + Into<f64>>(operator: &str, variant: &str, of: fn(f64) -> T, error: f64) {
+            // More than a group of elements that are near, then near ones beside all others.
+            let mut x: Vec<T> = (1..150).map(|i| of(f64::from(i) * 0.0533)).collect();
+            let special =
+                [0.0, -0.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 8.0, 1e10, 1e-30, 9.5];
+            x.extend(special.map(of));
+            for isa in Isa::ALL {
+                let call = |variant| {
+                    let out = HostTensor::zeros(T::DTYPE, &[x.len()]).unwrap();
+                    let args =
+                        vec![HostTensor::new(&[x.len()], &x).unwrap(), out].into_iter().map(CallArg::Tensor);
+                    let prepare = prepare_of(operator, variant);
+                    let mut call =
+                        SingleCall::new(prepare, &profile(isa)?, args.collect()).unwrap().expect("taken");
+                    call.call().unwrap();
+                    Some(call.output::<T>(1).unwrap())
+                };
+                let (Some(found), Some(want)) = (call(variant), call("reference")) else { continue };
+                for ((x, found), want) in x.iter().zip(found).zip(want) {
+                    let (x, found, want): (f64, f64, f64) = ((*x).into(), found.into(), want.into());
+                    let is_same = found == want || (found.is_nan() && want.is_nan());
+                    let is_near = (found - want).abs() <= error * want.abs().max(1.0);
+                    assert!(is_same || is_near, "{operator} {isa:?} {x}: {found} {want}");
+                }
+            }
+        }
+        for operator in ["aten::special_bessel_y0.out", "aten::special_bessel_y1.out"] {
+            check::<f64>(operator, "double", |x| x, 1.5e-15);
+            check::<f32>(operator, "single", |x| x as f32, 6e-8);
+        }
+    }
 
     #[test]
     fn functions_are_their_integrals() {

@@ -14,6 +14,8 @@ use crate::shape::wrap_index;
 use crate::strided::copy::copy_to_update;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 
+mod slices;
+
 fn bind(args: &mut BindArgs<'_>) -> Result<()> {
     let view = args.args();
     let shape = *view.tensor(0)?.shape();
@@ -55,7 +57,8 @@ fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
 pub static OPERATORS: &[Operator] = &[kernel(
     "aten::put.out(Tensor self, Tensor index, Tensor source, bool accumulate=False, *, Tensor(a!) out) -> Tensor(a!)",
     prepare,
-)];
+)
+.fast("slices", slices::prepare)];
 
 #[cfg(test)]
 mod tests {

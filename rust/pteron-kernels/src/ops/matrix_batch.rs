@@ -4,11 +4,12 @@
 
 use crate::compute::Compute;
 use crate::elements::{Reader, Writer};
-use crate::grid_kernel::take_scratch;
-use crate::routine::dtype_of;
+use crate::grid_kernel::{GridKernel, Part, prepared, take_scratch};
+use crate::routine::{BindItemsFn, Preparation, dtype_of};
 use crate::shape::{broadcast, check_same};
 use crate::strided::loops::{Walk, broadcast_strides};
-use pteron_core::{Args, DType, Dims, Error, PrepareContext, Result, TensorMeta};
+use crate::vector_math::SimdLevel;
+use pteron_core::{Args, BindArgs, DType, Dims, Error, Grid, PrepareContext, Result, Scratch, TensorMeta};
 
 /// Where the items of a tensor lie whose last `dims` dimensions (0, 1 or 2) make up an item.
 struct Items {
@@ -163,6 +164,54 @@ pub(crate) fn check_exactly(ctx: &PrepareContext<'_>, arguments: &[usize], dtype
 /// Number of items, and the nanoseconds of one that takes the product of `factors` operations.
 pub(crate) fn items(batch: &[usize], factors: &[usize]) -> Result<(usize, usize)> {
     Ok((Dims::new(batch)?.numel()?, factors.iter().fold(1, |n, f| n.saturating_mul(*f))))
+}
+
+/// Computes item `n` of a batch by vectors, with scratch memory.
+pub(crate) type RunAtLevel = fn(SimdLevel, &Args<'_>, usize, &mut [u8]) -> Result<()>;
+
+/// A kernel whose chunks are the items of a batch, computed by vectors.
+pub(crate) struct ItemKernel {
+    level: SimdLevel,
+    scratch: usize,
+    bind: BindItemsFn,
+    run: RunAtLevel,
+}
+
+impl ItemKernel {
+    /// A kernel that needs `scratch` bytes for an item.
+    pub(crate) fn prepare(
+        name: &str,
+        ctx: &PrepareContext<'_>,
+        scratch: usize,
+        bind: BindItemsFn,
+        run: RunAtLevel,
+    ) -> Preparation {
+        let level = SimdLevel::at_most(ctx.cpu.isa);
+        let name = format!("{name}.{}", level.isa().name());
+        prepared(name, ItemKernel { level, scratch, bind, run })
+    }
+}
+
+impl GridKernel for ItemKernel {
+    type Problem = ();
+
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: self.scratch, shared: 0 }
+    }
+
+    fn new_problem(&self) {}
+
+    fn bind(&self, args: &mut BindArgs<'_>, _problem: &mut ()) -> Result<Grid> {
+        let (items, nanoseconds) = (self.bind)(args)?;
+        if u32::try_from(items).is_err() {
+            return Err(Error::kernel("the batch has too many items").got(items.to_string()));
+        }
+        Ok(Grid::chunks(items, nanoseconds))
+    }
+
+    fn run(&self, _problem: &(), part: Part<'_>) -> Result<()> {
+        (self.run)(self.level, part.args, part.chunk, part.scratch.worker)
+    }
 }
 
 /// The transposed of a row-major matrix of `rows`.

@@ -13,6 +13,7 @@ pub(crate) mod matrix_batch;
 pub(crate) mod quantized_functions;
 pub(crate) mod quantized_layout;
 pub(crate) mod real;
+pub(crate) mod row_arithmetic;
 #[allow(unsafe_code, reason = "a SIMD task")]
 pub(crate) mod tile_product;
 pub(crate) mod volume;

@@ -4,19 +4,23 @@
 //! Shape: stated by the arguments, or that of the first tensor; tensors of parameters broadcast. Dtype: that
 //! of the output. Values: a function of the session's seed, the number of the call and the element's place
 //! in memory ([`pteron_core::random`]), the same for every number of threads; distributed as PyTorch's, not
-//! the same numbers. Edge cases: parameters outside a distribution's domain are errors, as in PyTorch.
+//! the same numbers. Plain and fast kernels draw the same bits ([`ways`]). Edge cases: parameters outside a distribution's domain are errors, as in PyTorch.
 
-use crate::chunked;
-use crate::compute::{BLOCK, Class, unsupported};
+use crate::chunked::{self, CHUNK};
+use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::draws::Draws;
 use crate::elements::{Reader, Writer};
+use crate::frame::Split;
 use crate::operator::{Operator, kernel};
 use crate::ops::layout::same_dtype;
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::broadcast;
 use crate::strided::loops::Walk;
-use pteron_core::{Args, DType, Dims, Error, PrepareContext, RandomDraws, Result, TensorView};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, RandomDraws, Result, TensorView};
 use std::ops::Range;
+
+mod ways;
+use ways::Way;
 
 /// A bound call: what it draws, and walks over up to two parameter tensors in the output's order.
 pub(crate) struct Call {
@@ -49,23 +53,31 @@ fn digits(dtype: DType) -> u32 {
     }
 }
 
-/// Writes `number(draws, place)` to every place of a range.
-fn write(
-    call: &Call,
+/// A kernel that draws in one of the ways: `bind` as in [`chunked::prepare_random`], `run` of a range of places.
+fn drawing(
+    way: Way,
+    bind: impl Fn(&mut BindArgs<'_>, &mut Call) -> Result<usize> + Send + Sync + 'static,
+    run: impl Fn(&Call, &Args<'_>, Range<usize>) -> Result<()> + Send + Sync + 'static,
+) -> Preparation {
+    // Chunks of an even number of places: neighbours share the bits that the generator makes at once.
+    let split = move |count| Split::new(count, CHUNK, CHUNK * way.cost());
+    let bind = move |args: &mut BindArgs<'_>, call: &mut Call| bind(args, call).map(split);
+    chunked::random_in_ranges(way.name(), 0, bind, move |call, args, places, _| run(call, args, places))
+}
+
+/// Writes blocks of numbers, which `fill` gives for the places from one on, to every place of a range.
+fn write<C: Compute>(
     args: &Args<'_>,
     out: usize,
     places: Range<usize>,
-    mut number: impl FnMut(&mut Draws, u64) -> f64,
+    mut fill: impl FnMut(usize, &mut [C]) -> Result<()>,
 ) -> Result<()> {
-    let mut writer = Writer::<f64>::new(args.output(out)?)?;
-    let (mut draws, mut block) = (Draws::new(call.draws), [0f64; BLOCK]);
+    let (mut writer, mut block) = (Writer::<C>::new(args.output(out)?)?, [C::ZERO; BLOCK]);
     for at in places.clone().step_by(BLOCK) {
-        let n = (places.end - at).min(BLOCK);
-        for (i, slot) in block[..n].iter_mut().enumerate() {
-            *slot = number(&mut draws, (at + i) as u64);
-        }
+        let block = &mut block[..(places.end - at).min(BLOCK)];
+        fill(at, block)?;
         // The output is dense in its dim order, which is the order of places.
-        writer.write(at as isize, 1, &block[..n])?;
+        writer.write(at as isize, 1, block)?;
     }
     Ok(())
 }
@@ -117,26 +129,46 @@ impl Distribution {
     }
 
     #[inline]
-    fn number(self, draws: &mut Draws, place: u64, [a, b]: [f64; 2], bits: u32) -> f64 {
+    fn number(self, draws: &mut Draws, place: u64, numbers: [f64; 2], bits: u32) -> f64 {
+        let [a, b] = numbers;
         match self {
             Distribution::Standard => draws.uniform(place, bits),
-            Distribution::Uniform => {
-                let x = a + draws.uniform(place, bits) * (b - a);
-                // Rounding may reach the end, which is not in the interval.
-                if x >= b { a } else { x }
-            }
+            Distribution::Uniform => Self::between(numbers, draws.uniform(place, bits)),
             Distribution::Normal => a + b * draws.normal(place),
             Distribution::LogNormal => (a + b * draws.normal(place)).exp(),
-            Distribution::Exponential => -draws.above_zero(place).ln() / a,
-            Distribution::Cauchy => a + b * (std::f64::consts::PI * (draws.uniform(place, 53) - 0.5)).tan(),
-            Distribution::Geometric => (draws.above_zero(place).ln() / (-a).ln_1p()).ceil().max(1.0),
+            Distribution::Exponential => -draws.log_of_uniform(place) / a,
+            Distribution::Cauchy => Self::cauchy(numbers, draws.uniform(place, 53)),
+            Distribution::Geometric => Self::tries(draws.log_of_uniform(place), Self::log_of_failure(a)),
         }
+    }
+
+    #[inline(always)]
+    fn between([from, to]: [f64; 2], share: f64) -> f64 {
+        let x = from + share * (to - from);
+        // Rounding may reach the end, which is not in the interval.
+        if x >= to { from } else { x }
+    }
+
+    #[inline(always)]
+    fn cauchy([median, sigma]: [f64; 2], share: f64) -> f64 {
+        median + sigma * (std::f64::consts::PI * (share - 0.5)).tan()
+    }
+
+    fn log_of_failure(p: f64) -> f64 {
+        (-p).ln_1p()
+    }
+
+    /// Tries until the first success.
+    #[inline(always)]
+    fn tries(log_of_uniform: f64, log_of_failure: f64) -> f64 {
+        (log_of_uniform / log_of_failure).ceil().max(1.0)
     }
 }
 
 /// A float tensor (integers too for geometric) of one distribution with numbers as parameters.
 fn distributed(
     ctx: &PrepareContext<'_>,
+    way: Way,
     distribution: Distribution,
     shape: Shape,
     numbers: &'static [usize],
@@ -149,8 +181,9 @@ fn distributed(
     }
     // Without numbers, normal ones have mean 0 and deviation 1.
     let bits = digits(dtype);
-    chunked::prepare_random(
-        move |args, call: &mut Call| {
+    drawing(
+        way,
+        move |args, call| {
             let extents = shape.of(&args.args())?;
             args.resize(out, &extents)?;
             call.numbers = [0.0, 1.0];
@@ -162,8 +195,9 @@ fn distributed(
             extents.numel()
         },
         move |call, args, places| {
-            write(call, args, out, places, |draws, place| {
-                distribution.number(draws, place, call.numbers, bits)
+            write::<f64>(args, out, places, |at, block| {
+                way.fill(call.draws, distribution, call.numbers, bits, at, block);
+                Ok(())
             })
         },
     )
@@ -191,12 +225,13 @@ fn whole_limits(dtype: DType) -> Result<(i64, i64)> {
 /// The ends of a range of integers, the upper one not in it; `None` for the dtype's own.
 type Ends = fn(&Args<'_>) -> Result<(Option<i64>, Option<i64>)>;
 
-fn whole(ctx: &PrepareContext<'_>, shape: Shape, ends: Ends, out: usize) -> Preparation {
+fn whole(ctx: &PrepareContext<'_>, way: Way, shape: Shape, ends: Ends, out: usize) -> Preparation {
     let dtype = dtype_of(ctx, out)?;
     let limits = whole_limits(dtype)?;
     let is_float = dtype.is_float();
-    chunked::prepare_random(
-        move |args, call: &mut Call| {
+    drawing(
+        way,
+        move |args, call| {
             let extents = shape.of(&args.args())?;
             args.resize(out, &extents)?;
             let (low, high) = ends(&args.args())?;
@@ -221,16 +256,10 @@ fn whole(ctx: &PrepareContext<'_>, shape: Shape, ends: Ends, out: usize) -> Prep
             let [low, last] = call.whole;
             // 0 stands for all of 64 bits.
             let count = (last.wrapping_sub(low) as u64).wrapping_add(1);
-            let mut writer = Writer::<i64>::new(args.output(out)?)?;
-            let (mut draws, mut block) = (Draws::new(call.draws), [0i64; BLOCK]);
-            for at in places.clone().step_by(BLOCK) {
-                let n = (places.end - at).min(BLOCK);
-                for (i, slot) in block[..n].iter_mut().enumerate() {
-                    *slot = low.wrapping_add(draws.below((at + i) as u64, count) as i64);
-                }
-                writer.write(at as isize, 1, &block[..n])?;
-            }
-            Ok(())
+            write::<i64>(args, out, places, |at, block| {
+                way.below(call.draws, low, count, at, block);
+                Ok(())
+            })
         },
     )
 }
@@ -252,12 +281,13 @@ impl Parameter {
 }
 
 /// normal with tensors: `mean + std * z`.
-fn normal(ctx: &PrepareContext<'_>, parameters: [Parameter; 2], out: usize) -> Preparation {
+fn normal(ctx: &PrepareContext<'_>, way: Way, parameters: [Parameter; 2], out: usize) -> Preparation {
     if !dtype_of(ctx, out)?.is_float() || Class::of(dtype_of(ctx, out)?).is_none() {
         return Err(unsupported(dtype_of(ctx, out)?));
     }
-    chunked::prepare_random(
-        move |args, call: &mut Call| {
+    drawing(
+        way,
+        move |args, call| {
             let view = args.args();
             let mut shape = Dims::EMPTY;
             for parameter in parameters {
@@ -284,27 +314,24 @@ fn normal(ctx: &PrepareContext<'_>, parameters: [Parameter; 2], out: usize) -> P
         move |call, args, places| {
             let reader = |p: Parameter| p.tensor(args)?.map(Reader::<f64>::new).transpose();
             let readers = [reader(parameters[0])?, reader(parameters[1])?];
-            let mut writer = Writer::<f64>::new(args.output(out)?)?;
-            let mut draws = Draws::new(call.draws);
             let mut blocks = [[call.numbers[0]; BLOCK], [call.numbers[1]; BLOCK]];
-            for at in places.clone().step_by(BLOCK) {
-                let n = (places.end - at).min(BLOCK);
+            write::<f64>(args, out, places, |at, results| {
                 for ((block, reader), walk) in blocks.iter_mut().zip(&readers).zip(&call.walks) {
                     if let Some(reader) = reader {
-                        reader.gather(walk, 0, at, &mut block[..n])?;
+                        reader.gather(walk, 0, at, &mut block[..results.len()])?;
                     }
                 }
-                let [mean, std] = &mut blocks;
-                let mut results = [0f64; BLOCK];
-                for i in 0..n {
-                    if std[i] < 0.0 || std[i].is_nan() {
-                        return Err(domain("std", "0 or more", std[i]));
+                way.fill(call.draws, Distribution::Normal, [0.0, 1.0], 53, at, results);
+                let [means, deviations] = &blocks;
+                let mut first_bad = None;
+                for ((z, mean), std) in results.iter_mut().zip(means).zip(deviations) {
+                    if *std < 0.0 || std.is_nan() {
+                        first_bad = first_bad.or(Some(*std));
                     }
-                    results[i] = mean[i] + std[i] * draws.normal((at + i) as u64);
+                    *z = mean + std * *z;
                 }
-                writer.write(at as isize, 1, &results[..n])?;
-            }
-            Ok(())
+                first_bad.map_or(Ok(()), |std| Err(domain("std", "0 or more", std)))
+            })
         },
     )
 }
@@ -416,88 +443,102 @@ fn dropout(ctx: &PrepareContext<'_>) -> Preparation {
 use Distribution as D;
 use Parameter::{Number, Tensor};
 
+/// A row with a kernel for either way to draw.
+macro_rules! drawn {
+    ($schema:literal, |$ctx:ident, $way:ident| $prepare:expr $(,)?) => {
+        kernel($schema, |$ctx| {
+            let $way = Way::OneByOne;
+            $prepare
+        })
+        .fast("blocks", |$ctx| {
+            let $way = Way::blocks($ctx);
+            $prepare
+        })
+    };
+}
+
 /// Random numbers.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::rand.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::Standard, Shape::List(0), &[], 1)
+    drawn!("aten::rand.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx, way| {
+        distributed(ctx, way, D::Standard, Shape::List(0), &[], 1)
     }),
-    kernel(
+    drawn!(
         "aten::rand_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| distributed(ctx, D::Standard, Shape::Like, &[], 2),
+        |ctx, way| distributed(ctx, way, D::Standard, Shape::Like, &[], 2),
     ),
-    kernel("aten::randn.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        distributed(ctx, D::Normal, Shape::List(0), &[], 1)
+    drawn!("aten::randn.out(SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx, way| {
+        distributed(ctx, way, D::Normal, Shape::List(0), &[], 1)
     }),
-    kernel(
+    drawn!(
         "aten::randn_like.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| distributed(ctx, D::Normal, Shape::Like, &[], 2),
+        |ctx, way| distributed(ctx, way, D::Normal, Shape::Like, &[], 2),
     ),
-    kernel(
+    drawn!(
         "aten::uniform.out(Tensor self, float from=0., float to=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| distributed(ctx, D::Uniform, Shape::Like, &[1, 2], 4),
+        |ctx, way| distributed(ctx, way, D::Uniform, Shape::Like, &[1, 2], 4),
     ),
-    kernel(
+    drawn!(
         "aten::normal.out(Tensor self, float mean=0., float std=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| distributed(ctx, D::Normal, Shape::Like, &[1, 2], 4),
+        |ctx, way| distributed(ctx, way, D::Normal, Shape::Like, &[1, 2], 4),
     ),
-    kernel(
+    drawn!(
         "aten::normal.float_float_out(float mean, float std, SymInt[] size, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| distributed(ctx, D::Normal, Shape::List(2), &[0, 1], 4),
+        |ctx, way| distributed(ctx, way, D::Normal, Shape::List(2), &[0, 1], 4),
     ),
-    kernel(
+    drawn!(
         "aten::log_normal.out(Tensor self, float mean=1., float std=2., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| distributed(ctx, D::LogNormal, Shape::Like, &[1, 2], 4),
+        |ctx, way| distributed(ctx, way, D::LogNormal, Shape::Like, &[1, 2], 4),
     ),
-    kernel(
+    drawn!(
         "aten::exponential.out(Tensor self, float lambd=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| distributed(ctx, D::Exponential, Shape::Like, &[1], 3),
+        |ctx, way| distributed(ctx, way, D::Exponential, Shape::Like, &[1], 3),
     ),
-    kernel(
+    drawn!(
         "aten::cauchy.out(Tensor self, float median=0., float sigma=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| distributed(ctx, D::Cauchy, Shape::Like, &[1, 2], 4),
+        |ctx, way| distributed(ctx, way, D::Cauchy, Shape::Like, &[1, 2], 4),
     ),
-    kernel(
+    drawn!(
         "aten::geometric.out(Tensor self, float p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| distributed(ctx, D::Geometric, Shape::Like, &[1], 3),
+        |ctx, way| distributed(ctx, way, D::Geometric, Shape::Like, &[1], 3),
     ),
-    kernel("aten::randint.out(SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx| {
-        whole(ctx, Shape::List(1), |args| Ok((Some(0), Some(args.int(0)?))), 2)
+    drawn!("aten::randint.out(SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)", |ctx, way| {
+        whole(ctx, way, Shape::List(1), |args| Ok((Some(0), Some(args.int(0)?))), 2)
     }),
-    kernel(
+    drawn!(
         "aten::randint.low_out(SymInt low, SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| whole(ctx, Shape::List(2), |args| Ok((Some(args.int(0)?), Some(args.int(1)?))), 3),
+        |ctx, way| whole(ctx, way, Shape::List(2), |args| Ok((Some(args.int(0)?), Some(args.int(1)?))), 3),
     ),
-    kernel(
+    drawn!(
         "aten::randint_like.out(Tensor self, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| whole(ctx, Shape::Like, |args| Ok((Some(0), Some(args.int(1)?))), 3),
+        |ctx, way| whole(ctx, way, Shape::Like, |args| Ok((Some(0), Some(args.int(1)?))), 3),
     ),
-    kernel(
+    drawn!(
         "aten::randint_like.low_dtype_out(Tensor self, SymInt low, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| whole(ctx, Shape::Like, |args| Ok((Some(args.int(1)?), Some(args.int(2)?))), 4),
+        |ctx, way| whole(ctx, way, Shape::Like, |args| Ok((Some(args.int(1)?), Some(args.int(2)?))), 4),
     ),
-    kernel(
+    drawn!(
         "aten::random.from_out(Tensor self, int from, int? to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| whole(ctx, Shape::Like, |args| Ok((Some(args.int(1)?), args.optional_int(2)?)), 4),
+        |ctx, way| whole(ctx, way, Shape::Like, |args| Ok((Some(args.int(1)?), args.optional_int(2)?)), 4),
     ),
-    kernel(
+    drawn!(
         "aten::random.to_out(Tensor self, int to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| whole(ctx, Shape::Like, |args| Ok((Some(0), Some(args.int(1)?))), 3),
+        |ctx, way| whole(ctx, way, Shape::Like, |args| Ok((Some(0), Some(args.int(1)?))), 3),
     ),
-    kernel(
+    drawn!(
         "aten::random.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| whole(ctx, Shape::Like, |_| Ok((Some(0), None)), 2),
+        |ctx, way| whole(ctx, way, Shape::Like, |_| Ok((Some(0), None)), 2),
     ),
-    kernel(
+    drawn!(
         "aten::normal.Tensor_float_out(Tensor mean, float std=1., *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| normal(ctx, [Tensor(0), Number(1)], 3),
+        |ctx, way| normal(ctx, way, [Tensor(0), Number(1)], 3),
     ),
-    kernel(
+    drawn!(
         "aten::normal.float_Tensor_out(float mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| normal(ctx, [Number(0), Tensor(1)], 3),
+        |ctx, way| normal(ctx, way, [Number(0), Tensor(1)], 3),
     ),
-    kernel(
+    drawn!(
         "aten::normal.Tensor_Tensor_out(Tensor mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| normal(ctx, [Tensor(0), Tensor(1)], 3),
+        |ctx, way| normal(ctx, way, [Tensor(0), Tensor(1)], 3),
     ),
     kernel(
         "aten::bernoulli.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",

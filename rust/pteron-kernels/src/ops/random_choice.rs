@@ -13,9 +13,11 @@ use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, dtype_of};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, RandomDraws, Result};
 
-/// Numbers 0 to n - 1 in a random order: what they lie in must hold them exactly.
-fn randperm(ctx: &PrepareContext<'_>) -> Preparation {
-    let most: i64 = match dtype_of(ctx, 1)? {
+mod fast;
+
+/// One more than the largest number that a dtype holds with all below it, as far as that matters.
+fn most(dtype: DType) -> Result<i64> {
+    Ok(match dtype {
         DType::UInt8 => 1 << 8,
         DType::Int8 => 1 << 7,
         DType::Int16 => 1 << 15,
@@ -26,18 +28,28 @@ fn randperm(ctx: &PrepareContext<'_>) -> Preparation {
         DType::Float32 => 1 << 24,
         DType::Float64 => 1 << 53,
         other => return Err(unsupported(other)),
-    };
+    })
+}
+
+fn bind_order(args: &mut BindArgs<'_>, draws: &mut RandomDraws, most: i64) -> Result<()> {
+    let n = args.args().int(0)?;
+    if !(0..=most).contains(&n) {
+        return Err(Error::kernel("the output's dtype does not hold the numbers")
+            .argument("n")
+            .expected(format!("0 to {most}"))
+            .got(n.to_string()));
+    }
+    args.resize(1, &[n as usize])?;
+    *draws = args.random_draws()?;
+    Ok(())
+}
+
+/// Numbers 0 to n - 1 in a random order: what they lie in must hold them exactly.
+fn randperm(ctx: &PrepareContext<'_>) -> Preparation {
+    let most = most(dtype_of(ctx, 1)?)?;
     chunked::prepare_random(
         move |args, draws: &mut RandomDraws| {
-            let n = args.args().int(0)?;
-            if !(0..=most).contains(&n) {
-                return Err(Error::kernel("the output's dtype does not hold the numbers")
-                    .argument("n")
-                    .expected(format!("0 to {most}"))
-                    .got(n.to_string()));
-            }
-            args.resize(1, &[n as usize])?;
-            *draws = args.random_draws()?;
+            bind_order(args, draws, most)?;
             // One chunk: every step depends on the one before.
             Ok(1)
         },
@@ -192,11 +204,13 @@ fn multinomial(ctx: &PrepareContext<'_>) -> Preparation {
 
 /// randperm, multinomial.
 pub static OPERATORS: &[Operator] = &[
-    kernel("aten::randperm.out(SymInt n, *, Tensor(a!) out) -> Tensor(a!)", randperm),
+    kernel("aten::randperm.out(SymInt n, *, Tensor(a!) out) -> Tensor(a!)", randperm)
+        .fast("slices", fast::randperm),
     kernel(
         "aten::multinomial.out(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)",
         multinomial,
-    ),
+    )
+    .fast("sums", fast::multinomial),
 ];
 
 #[cfg(test)]

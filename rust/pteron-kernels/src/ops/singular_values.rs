@@ -16,6 +16,9 @@ use crate::ops::symmetric_eigen::rotation;
 use crate::routine::{Preparation, Routine};
 use pteron_core::{Args, BindArgs, Dims, Error, PrepareContext, Result};
 
+mod fast;
+mod rows;
+
 /// Quadratic convergence ends far earlier.
 const MOST_SWEEPS: usize = 60;
 
@@ -49,7 +52,12 @@ fn orthogonalize(a: &mut [f64], count: usize, length: usize, v: &mut [f64]) -> R
             return Ok(());
         }
     }
-    Err(Error::kernel("the singular values did not converge").argument("A"))
+    Err(not_converged())
+}
+
+#[cold]
+fn not_converged() -> Error {
+    Error::kernel("the singular values did not converge").argument("A")
 }
 
 /// Makes `basis`, `total` rows of `length`, orthonormal: the first `known` already are, the rest is new.
@@ -70,6 +78,11 @@ fn complete(basis: &mut [f64], known: usize, total: usize, length: usize, [a, co
     for row in known..total {
         (0..length).for_each(|i| basis[row * length + i] = copy[i * total + row]);
     }
+}
+
+/// The products whose sum is how many numbers [`sizes`] has.
+fn own_sizes([high, wide]: [usize; 2]) -> [[usize; 3]; 4] {
+    [[2, high, wide], [1, wide, wide], [3, wide, 1], [2, high, high]]
 }
 
 /// Extents of the matrix as it is decomposed (at least as high as wide), and whether that is transposed.
@@ -97,10 +110,21 @@ fn sizes([high, wide]: [usize; 2]) -> [usize; 8] {
     [high * wide, wide * wide, wide, wide, high * high, high * wide, high * high, wide]
 }
 
-fn run(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+/// Decomposes item `item`; `turn` makes the rows of the matrix orthogonal, as [`orthogonalize`] does, with the memory that is
+/// left.
+fn run(
+    args: &Args<'_>,
+    item: usize,
+    memory: &mut [u8],
+    turn: impl FnOnce(&mut [f64], [usize; 2], &mut [f64], &mut [u8]) -> Result<()>,
+) -> Result<()> {
     let (batch, extents) = split(args.tensor(0)?.shape(), "A")?;
     let ([high, wide], is_transposed) = tall(extents);
-    let [a, v, values, order, left, extra, copy, taus] = rooms(memory, sizes([high, wide]))?;
+    let sizes = sizes([high, wide]);
+    let own = sizes.iter().sum::<usize>() * size_of::<f64>();
+    let (memory, rest) =
+        memory.split_at_mut_checked(own).ok_or_else(|| Error::internal("scratch is too small"))?;
+    let [a, v, values, order, left, extra, copy, taus] = rooms(memory, sizes)?;
     // `a` holds the columns of the tall matrix as rows.
     if is_transposed {
         load(args, (0, 2), &batch, item, a)?;
@@ -114,7 +138,7 @@ fn run(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
     let scale = a.iter().fold(0.0f64, |m, x| m.max(x.abs()));
     let scale = if scale > 0.0 { scale } else { 1.0 };
     a.iter_mut().for_each(|x| *x /= scale);
-    orthogonalize(a, wide, high, v)?;
+    turn(a, [wide, high], v, rest)?;
     for (i, value) in values.iter_mut().enumerate() {
         *value = a[i * high..][..high].iter().map(|x| x * x).sum::<f64>().sqrt();
         order[i] = i as f64;
@@ -153,13 +177,15 @@ fn run(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
 fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 4, 5, 6])?;
     let (extents, _) = tall(largest(ctx, 0));
-    let [high, wide] = extents;
-    let bytes = bytes_for(&[&[2, high, wide], &[wide, wide], &[3, wide], &[2, high, high]])?;
-    Routine::per_item(bytes, bind, |args, n, s| run(args, n, s.worker))
+    let bytes = bytes_for(&own_sizes(extents).each_ref().map(|s| &s[..]))?;
+    Routine::per_item(bytes, bind, |args, n, s| {
+        run(args, n, s.worker, |a, [wide, high], v, _| orthogonalize(a, wide, high, v))
+    })
 }
 
 /// _linalg_svd.
 pub static OPERATORS: &[Operator] = &[kernel(
     "aten::_linalg_svd.U(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None, Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh) -> (Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh)",
     prepare,
-)];
+)
+.fast("rows", fast::prepare)];

@@ -21,6 +21,8 @@ use crate::strided::copy::{StridedRegion, copy_region};
 use crate::strided::loops::{Walk, signed};
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, WorkerScratch};
 
+mod elements;
+
 /// Room in the scratch for `count` pairs of key and position.
 fn entries<'a>(scratch: &'a mut WorkerScratch<'_>, count: usize) -> Result<&'a mut [[u64; 2]]> {
     take_scratch(&mut &mut *scratch.worker, count)
@@ -237,11 +239,13 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::_unique2.out(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         |ctx| prepare(ctx, ELEMENTS),
-    ),
+    )
+    .fast("elements", |ctx| elements::prepare(ctx, ELEMENTS)),
     kernel(
         "aten::unique_consecutive.out(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         |ctx| prepare(ctx, NEIGHBOURS),
-    ),
+    )
+    .fast("elements", |ctx| elements::prepare(ctx, NEIGHBOURS)),
     kernel(
         "aten::unique_dim.out(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         |ctx| prepare(ctx, SLICES),

@@ -7,6 +7,7 @@ pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
 pub mod bessel;
+pub mod bessel_second;
 pub mod double;
 pub mod erf;
 pub mod erfc;
@@ -30,6 +31,7 @@ mod quarter_turns;
 pub mod remainders;
 pub mod sigmoid;
 pub mod simd;
+pub mod sine_pair;
 pub mod tanh;
 pub mod trigonometric;
 pub mod twice;

@@ -69,7 +69,7 @@ fn weighted<T: Whole>(ctx: &PrepareContext<'_>) -> Preparation {
 
 fn of<T: Whole, W: Weight>(ctx: &PrepareContext<'_>) -> Preparation {
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    Finding::prepare_named(
+    Finding::named(
         format!("bincount.{}.{}", T::DTYPE.name(), level.isa().name()),
         0,
         Box::new(|args: &mut BindArgs<'_>, found| match found {
