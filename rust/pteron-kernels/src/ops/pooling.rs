@@ -24,6 +24,8 @@ pub mod max_values;
 mod max_windows;
 #[allow(unsafe_code, reason = "a SIMD task")]
 mod mean_windows;
+#[cfg(test)]
+mod plain_tests;
 pub(crate) mod window;
 
 /// One spatial dimension of a window.

@@ -12,6 +12,8 @@ pub mod moments;
 #[allow(unsafe_code, reason = "a SIMD task")]
 pub mod other_dtypes;
 pub mod plain;
+#[cfg(test)]
+mod plain_tests;
 pub mod shape;
 #[cfg(test)]
 mod tests;
