@@ -15,6 +15,8 @@ mod chain_kernel_tests;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "tests play the caller's part in the contract of a chain")]
 mod chain_tests;
+#[allow(unsafe_code, reason = "loads and stores of SIMD tasks")]
+pub mod columns;
 #[allow(unsafe_code, reason = "a SIMD task")]
 pub mod floats;
 #[allow(unsafe_code, reason = "a SIMD task")]

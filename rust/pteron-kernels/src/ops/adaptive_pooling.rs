@@ -9,7 +9,7 @@ use crate::compute::{Class, Compute};
 use crate::elements::{Reader, Writer};
 use crate::operator::{Operator, kernel, operator};
 use crate::ops::layout::same_dtype;
-use crate::ops::pooling::{avg_pool, largest};
+use crate::ops::pooling::{avg_pool, largest, max_pool};
 use crate::ops::sums::check_float;
 use crate::ops::volume::{Volume, integers, places, spatial_extents, volumes, with_extents};
 use crate::routine::{Preparation, Routine, dtype_of};
@@ -121,21 +121,23 @@ pub static OPERATORS: &[Operator] = &[
     operator(
         "aten::_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!)",
     )
-    .fast("f32", |ctx| avg_pool::prepare_adaptive(ctx, 2))
+    .fast("float", |ctx| avg_pool::prepare_adaptive(ctx, 2))
     .plain(prepare_average::<2>),
     operator(
         "aten::_adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, Tensor(a!) out) -> Tensor(a!)",
     )
-    .fast("f32", |ctx| avg_pool::prepare_adaptive(ctx, 3))
+    .fast("float", |ctx| avg_pool::prepare_adaptive(ctx, 3))
     .plain(prepare_average::<3>),
-    kernel(
+    operator(
         "aten::adaptive_max_pool2d.out(Tensor self, int[2] output_size, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
-        prepare_max::<2>,
-    ),
-    kernel(
+    )
+    .fast("float", |ctx| max_pool::prepare_adaptive(ctx, 2))
+    .plain(prepare_max::<2>),
+    operator(
         "aten::adaptive_max_pool3d.out(Tensor self, int[3] output_size, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))",
-        prepare_max::<3>,
-    ),
+    )
+    .fast("float", |ctx| max_pool::prepare_adaptive(ctx, 3))
+    .plain(prepare_max::<3>),
 ];
 
 #[cfg(test)]

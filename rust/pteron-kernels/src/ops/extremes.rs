@@ -1,5 +1,5 @@
 //! Reductions that choose: amax, amin, max, min, argmax, argmin, any, all. The fast kernels are in [`crate::reduction`] and
-//! `any`.
+//! `truth`.
 //!
 //! Shape: the reduced dimensions vanish or become 1. Dtype: kept; positions are int64. Edge cases:
 //! the first NaN wins, of equal elements the first; an extreme of nothing is an error, `any` of
@@ -18,7 +18,7 @@ use crate::shape::{all_dims, dim_set, wrap_dim};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::ops::Range;
 
-mod any;
+mod truth;
 
 /// Does `candidate` replace `best`?
 #[inline(always)]
@@ -273,29 +273,42 @@ pub static OPERATORS: &[Operator] = &[
     operator(
         "aten::any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
     )
-    .fast("bool", |ctx| any::prepare(ctx, 3, DimsArg::One))
+    .fast("truth", |ctx| truth::prepare(ctx, true, 3, DimsArg::One))
     .plain(truth_one::<true>),
-    kernel("aten::all.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)", truth_one::<false>),
+    operator("aten::all.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)")
+        .fast("truth", |ctx| truth::prepare(ctx, false, 3, DimsArg::One))
+        .plain(truth_one::<false>),
     operator(
         "aten::any.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
     )
-    .fast("bool", |ctx| any::prepare(ctx, 3, DimsArg::List))
+    .fast("truth", |ctx| truth::prepare(ctx, true, 3, DimsArg::List))
     .plain(truth_listed::<true>),
-    kernel(
+    operator(
         "aten::all.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        truth_listed::<false>,
-    ),
+    )
+    .fast("truth", |ctx| truth::prepare(ctx, false, 3, DimsArg::List))
+    .plain(truth_listed::<false>),
     operator(
         "aten::any.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
     )
-    .fast("bool", |ctx| any::prepare(ctx, 1, DimsArg::All))
+    .fast("truth", |ctx| truth::prepare(ctx, true, 1, DimsArg::All))
     .plain(truth_all::<true>),
-    kernel("aten::all.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", truth_all::<false>),
-    kernel("aten::_is_all_true.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", truth_of_bools::<false>),
+    operator("aten::all.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)")
+        .fast("truth", |ctx| truth::prepare(ctx, false, 1, DimsArg::All))
+        .plain(truth_all::<false>),
+    operator("aten::_is_all_true.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)")
+        .fast("truth", |ctx| match ctx.tensor(0).map(|t| t.dtype) {
+            Some(DType::Bool) => truth::prepare(ctx, false, 1, DimsArg::All),
+            _ => ctx.decline("takes bool"),
+        })
+        .plain(truth_of_bools::<false>),
     operator(
         "aten::_is_any_true.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)",
     )
-    .fast("bool", |ctx| any::prepare(ctx, 1, DimsArg::All))
+    .fast("truth", |ctx| match ctx.tensor(0).map(|t| t.dtype) {
+        Some(DType::Bool) => truth::prepare(ctx, true, 1, DimsArg::All),
+        _ => ctx.decline("takes bool"),
+    })
     .plain(truth_of_bools::<true>),
 ];
 

@@ -19,12 +19,14 @@ pub(crate) mod avg_pool;
 #[cfg(test)]
 #[path = "pooling/tests.rs"]
 mod fast_tests;
-mod max_pool;
+pub(crate) mod max_pool;
 pub mod max_values;
 #[allow(unsafe_code, reason = "a SIMD task")]
 mod max_windows;
 #[allow(unsafe_code, reason = "a SIMD task")]
 mod mean_windows;
+#[cfg(test)]
+mod plain_tests;
 pub(crate) mod window;
 
 /// One spatial dimension of a window.
@@ -288,12 +290,12 @@ pub static OPERATORS: &[Operator] = &[
     operator(
         "aten::avg_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)",
     )
-    .fast("f32", |ctx| avg_pool::prepare_fixed(ctx, 2))
+    .fast("float", |ctx| avg_pool::prepare_fixed(ctx, 2))
     .plain(prepare_average::<2>),
     operator(
         "aten::avg_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)",
     )
-    .fast("f32", |ctx| avg_pool::prepare_fixed(ctx, 3))
+    .fast("float", |ctx| avg_pool::prepare_fixed(ctx, 3))
     .plain(prepare_average::<3>),
 ];
 

@@ -1,5 +1,4 @@
-//! softmax and log_softmax along a dimension: the rows of the table and the plain kernel. `float` and `doubles` are the fast
-//! ones.
+//! softmax and log_softmax along a dimension: the rows of the table and the plain kernel. `float` is the fast one.
 //!
 //! Shape: that of `self`. Dtype: floats, computed in float32 or float64. Edge cases: a row of
 //! negative infinities gives NaN, as the quotient of two zeros does.
@@ -107,13 +106,11 @@ fn prepare<const LOG: bool>(ctx: &PrepareContext<'_>) -> Preparation {
 pub static OPERATORS: &[Operator] = &[
     operator("aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)")
         .fast("float", |ctx| float::prepare(ctx, Kind::Softmax))
-        .fast("rows", |ctx| doubles::prepare(ctx, Kind::Softmax))
         .plain(prepare::<false>),
     operator(
         "aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
     )
     .fast("float", |ctx| float::prepare(ctx, Kind::LogSoftmax))
-    .fast("rows", |ctx| doubles::prepare(ctx, Kind::LogSoftmax))
     .plain(prepare::<true>),
 ];
 

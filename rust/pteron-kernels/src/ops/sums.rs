@@ -414,6 +414,7 @@ pub static OPERATORS: &[Operator] = &[
         "aten::logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
     )
     .fast("float", |ctx| float::prepare(ctx, FoldKind::LogSumExp, 3, DimsArg::List))
+    .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::LogSumExp, 3, DimsArg::List))
     .plain(|ctx| {
         check_real(ctx, 3)?;
         in_parts(3, bind_listed::<2, 3>, log_sum_exp)

@@ -5,15 +5,17 @@
 //! the length; every output element has one order of summation. amax and amin answer NaN when there is one.
 
 use super::fold::{Fold, FoldTask, FoldUnits, Kind, fold_kernel};
+use super::log_sum_exp;
 use super::moments::sum_of;
 use super::shape::{DimsArg, Volumes};
+use crate::elementwise::columns::Columns;
 use crate::elementwise::operand::{Sink, Source, load_up_to, store_up_to};
 use crate::frame::Chunk;
 use crate::routine::Preparation;
 use crate::vector_math::exp::exp;
 use crate::vector_math::{Simd, SimdLevel};
 use half::{bf16, f16};
-use pteron_core::{DType, Element, PrepareContext, Result};
+use pteron_core::{DType, PrepareContext, Result};
 
 /// Rows added up before their sum is added to the total.
 const ROWS: usize = 128;
@@ -43,10 +45,6 @@ impl Fold for FloatFold {
         matches!(self.kind, Kind::Max | Kind::Min)
     }
 
-    fn needs_rows(&self) -> bool {
-        self.kind == Kind::LogSumExp
-    }
-
     fn run(&self, volumes: Volumes, out: usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         match self.dtype {
             DType::Float16 => self.units::<f16>(volumes, out, chunk),
@@ -57,7 +55,7 @@ impl Fold for FloatFold {
 }
 
 impl FloatFold {
-    fn units<T: Source + Sink + Element>(
+    fn units<T: Source + Sink + Columns>(
         &self,
         volumes: Volumes,
         out: usize,
@@ -66,6 +64,19 @@ impl FloatFold {
         let task: FoldTask<'_, _, T, T> = FoldTask::new(Floats { kind: self.kind }, volumes, out, chunk)?;
         self.level.dispatch(task);
         Ok(())
+    }
+}
+
+/// A vector and a second one behind it, of `n0` and `n1` elements. No closure, as for [`sum_of_powers`].
+///
+/// # Safety
+/// They are readable at `p`; `n0` is all lanes unless `n1` is zero.
+#[inline(always)]
+unsafe fn load_two<S: Simd, T: Source>(s: S, p: *const T, n0: usize, n1: usize) -> (S::F, S::F) {
+    // SAFETY: as this function asks for.
+    unsafe {
+        let second = if n1 > 0 { load_up_to(s, p.add(S::LANES), n1) } else { s.zero() };
+        (load_up_to(s, p, n0), second)
     }
 }
 
@@ -107,7 +118,7 @@ unsafe fn sum_of_powers<S: Simd, T: Source>(s: S, x: *const T, n: usize, shift: 
     total
 }
 
-impl<T: Source + Sink + Element> FoldUnits<T, T> for Floats {
+impl<T: Source + Sink + Columns> FoldUnits<T, T> for Floats {
     #[inline(always)]
     unsafe fn row<S: Simd>(&self, s: S, x: *const T, n: usize) -> T {
         // SAFETY: `n` elements behind `x`, as this function asks for; those that begin with the first have one.
@@ -132,6 +143,10 @@ impl<T: Source + Sink + Element> FoldUnits<T, T> for Floats {
 
     #[inline(always)]
     unsafe fn columns<S: Simd>(&self, s: S, x: *const T, y: *mut T, volumes: Volumes, n: usize) {
+        if self.kind == Kind::LogSumExp {
+            // SAFETY: as this function asks for.
+            return unsafe { log_sum_exp::columns(s, x, y, volumes, n) };
+        }
         for c in (0..n).step_by(2 * S::LANES) {
             // SAFETY: `n` columns behind `x` and `y`, as this function asks for; these are some of them.
             unsafe { self.two_vectors(s, x.add(c), y.add(c), volumes, (2 * S::LANES).min(n - c)) };
@@ -225,29 +240,24 @@ impl Floats {
         let (n0, n1) = (n.min(S::LANES), n.saturating_sub(S::LANES));
         // SAFETY: rows are `inner` apart; partial loads and stores touch n0 and n1 elements.
         unsafe {
-            let load = |row: usize| {
-                let p = x.add(row * inner);
-                let second = if n1 > 0 { load_up_to(s, p.add(S::LANES), n1) } else { s.zero() };
-                (load_up_to(s, p, n0), second)
-            };
             let (mut a, mut b) = (s.zero(), s.zero());
             if matches!(self.kind, Kind::Max | Kind::Min) {
-                (a, b) = load(0);
+                (a, b) = load_two(s, x, n0, n1);
                 for row in 1..reduced {
-                    let (v, w) = load(row);
+                    let (v, w) = load_two(s, x.add(row * inner), n0, n1);
                     (a, b) = (self.better(s, a, v), self.better(s, b, w));
                 }
             } else if self.kind == Kind::Product {
                 (a, b) = (s.splat(1.0), s.splat(1.0));
                 for row in 0..reduced {
-                    let (v, w) = load(row);
+                    let (v, w) = load_two(s, x.add(row * inner), n0, n1);
                     (a, b) = (s.mul(a, v), s.mul(b, w));
                 }
             } else {
                 for start in (0..reduced).step_by(ROWS) {
                     let (mut p, mut q) = (s.zero(), s.zero());
                     for row in start..reduced.min(start + ROWS) {
-                        let (v, w) = load(row);
+                        let (v, w) = load_two(s, x.add(row * inner), n0, n1);
                         (p, q) = (s.add(p, v), s.add(q, w));
                     }
                     (a, b) = (s.add(a, p), s.add(b, q));

@@ -27,7 +27,7 @@ pub enum Kind {
     Max,
     /// The smallest.
     Min,
-    /// ln Σ e^x; rows only.
+    /// ln Σ e^x.
     LogSumExp,
 }
 
@@ -53,11 +53,6 @@ pub trait Fold: Send + Sync + 'static {
     /// Is there no result without elements?
     fn needs_elements(&self) -> bool;
 
-    /// Are there no columns, but only rows?
-    fn needs_rows(&self) -> bool {
-        false
-    }
-
     /// Computes the units of a chunk into output `out`.
     fn run(&self, volumes: Volumes, out: usize, chunk: &mut Chunk<'_, '_>) -> Result<()>;
 }
@@ -77,12 +72,8 @@ pub fn fold_kernel<F: Fold>(
     fold: F,
 ) -> Preparation {
     match ReducedDims::neighbours(ctx, out, form) {
-        Some(dims) if dims.is_innermost(ctx) || !fold.needs_rows() => {
-            framed(name.join("."), FoldKernel { dims, out, fold })
-        }
-        _ => ctx.decline(
-            "takes reduced dimensions that are neighbours in memory; where it needs rows, the innermost ones",
-        ),
+        Some(dims) => framed(name.join("."), FoldKernel { dims, out, fold }),
+        None => ctx.decline("takes reduced dimensions that are neighbours in memory"),
     }
 }
 
@@ -99,9 +90,6 @@ impl<F: Fold> UnitKernel for FoldKernel<F> {
         }
         if outputs == 0 {
             return Ok(Split::NONE);
-        }
-        if volumes.inner != 1 && self.fold.needs_rows() {
-            return Err(Error::internal("logsumexp of rows was bound to columns"));
         }
         let (units, size) = volumes.units(COLUMNS);
         Ok(Split::sized(units, size, CHUNK, F::NS_PER_ELEMENT))

@@ -6,10 +6,14 @@ pub mod float;
 #[allow(unsafe_code, reason = "a SIMD task")]
 pub mod fold;
 #[allow(unsafe_code, reason = "a SIMD task")]
+pub mod log_sum_exp;
+#[allow(unsafe_code, reason = "a SIMD task")]
 pub mod moments;
 #[allow(unsafe_code, reason = "a SIMD task")]
 pub mod other_dtypes;
 pub mod plain;
+#[cfg(test)]
+mod plain_tests;
 pub mod shape;
 #[cfg(test)]
 mod tests;

@@ -5,14 +5,17 @@
 //! element has one order of summation. Unsafe island (raw pointers).
 
 use super::fold::{COLUMNS, Fold, FoldTask, FoldUnits, Kind, fold_kernel};
+use super::log_sum_exp;
 use super::shape::{DimsArg, Volumes};
+use crate::elementwise::operand::{Sink, Source};
 use crate::frame::Chunk;
 use crate::routine::Preparation;
 use crate::vector_math::{Simd, SimdLevel};
+use half::{bf16, f16};
 use pteron_core::{Bool8, DType, Element, Isa, PrepareContext, Result};
 use std::marker::PhantomData;
 
-/// Accumulators of a row.
+/// Accumulators of a row, and columns that are folded together.
 const LANES: usize = 16;
 /// Elements that are folded before they join the rest of their row.
 const BLOCK: usize = 4096;
@@ -75,11 +78,17 @@ combine! {
     // The squares are added up in f64.
     Norm(f32) -> f32, f64 = 0.0, false, false:
         |a, v| a + f64::from(v) * f64::from(v), |a, b| a + b, |s, _n| s.sqrt() as f32;
+    Norm(f16) -> f16, f64 = 0.0, false, false:
+        |a, v| a + f64::from(v.number()) * f64::from(v.number()), |a, b| a + b, |s, _n| f16::of_number(s.sqrt() as f32);
+    Norm(bf16) -> bf16, f64 = 0.0, false, false:
+        |a, v| a + f64::from(v.number()) * f64::from(v.number()), |a, b| a + b, |s, _n| bf16::of_number(s.sqrt() as f32);
     Norm(f64) -> f64, f64 = 0.0, false, false: |a, v| a + v * v, |a, b| a + b, |s, _n| s.sqrt();
+    Largest(Bool8) -> Bool8, u8 = 0, true, true: |a, v| a | u8::from(v.get()), |a, b| a | b, |s, _n| Bool8(s);
+    Smallest(Bool8) -> Bool8, u8 = 1, true, true: |a, v| a & u8::from(v.get()), |a, b| a & b, |s, _n| Bool8(s);
     Largest(f64) -> f64, f64 = f64::NEG_INFINITY, true, false:
-        |a, v| if v > a || v.is_nan() { v } else { a }, |a, b| if b > a || b.is_nan() { b } else { a }, |s, _n| s;
+        |a, v| if (v > a) | v.is_nan() { v } else { a }, |a, b| if b > a || b.is_nan() { b } else { a }, |s, _n| s;
     Smallest(f64) -> f64, f64 = f64::INFINITY, true, false:
-        |a, v| if v < a || v.is_nan() { v } else { a }, |a, b| if b < a || b.is_nan() { b } else { a }, |s, _n| s;
+        |a, v| if (v < a) | v.is_nan() { v } else { a }, |a, b| if b < a || b.is_nan() { b } else { a }, |s, _n| s;
 }
 
 macro_rules! totals {
@@ -143,20 +152,22 @@ pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind, out: usize, form: DimsArg) 
         Kind::Sum => first!(Sum: f64, i64, i32, i16, i8, u8, Bool8),
         Kind::Mean => first!(Mean: f64),
         Kind::Product => first!(Product: f64, i64, i32, i16, i8, u8, Bool8),
-        Kind::Max => first!(Largest: f64, i64, i32, i16, i8, u8),
-        Kind::Min => first!(Smallest: f64, i64, i32, i16, i8, u8),
-        Kind::LogSumExp => ctx.decline("takes other dtypes"),
+        Kind::Max => first!(Largest: f64, i64, i32, i16, i8, u8, Bool8),
+        Kind::Min => first!(Smallest: f64, i64, i32, i16, i8, u8, Bool8),
+        Kind::LogSumExp => log_sum_exp::prepare(ctx, out, form),
     }
 }
 
-/// The kernel for Euclidean norms of float32 and float64, if it takes the call.
+/// The kernel for Euclidean norms of floats, if it takes the call.
 pub fn prepare_norm(ctx: &PrepareContext<'_>, out: usize, form: DimsArg) -> Preparation {
     if ctx.args.get(1).and_then(|order| order.number()) != Some(2.0) {
         return ctx.decline("takes the Euclidean norm");
     }
-    match of_dtype::<Norm, f32>(ctx, "norm", out, form)? {
-        None => of_dtype::<Norm, f64>(ctx, "norm", out, form),
-        prepared => Ok(prepared),
+    match ctx.tensor(0).map(|t| t.dtype) {
+        Some(DType::Float64) => of_dtype::<Norm, f64>(ctx, "norm", out, form),
+        Some(DType::Float16) => of_dtype::<Norm, f16>(ctx, "norm", out, form),
+        Some(DType::BFloat16) => of_dtype::<Norm, bf16>(ctx, "norm", out, form),
+        _ => of_dtype::<Norm, f32>(ctx, "norm", out, form),
     }
 }
 
@@ -184,12 +195,20 @@ impl<C: Combine<T>, T: Element> FoldUnits<T, C::Out> for Loops<C, T> {
 
     #[inline(always)]
     unsafe fn columns<S: Simd>(&self, _: S, x: *const T, y: *mut C::Out, volumes: Volumes, n: usize) {
-        // SAFETY: `n` columns behind `x` and `y`, as this function asks for.
+        // SAFETY: `n` columns behind `x` and `y`, as this function asks for; these are some of them.
         unsafe {
-            match n {
-                // A constant number lets the states stay in registers.
-                COLUMNS => columns::<C, T>(x, y, volumes, COLUMNS),
-                _ => columns::<C, T>(x, y, volumes, n),
+            if C::IS_EXACT {
+                // Loops over memory are vectorised for integers; of 64 bits, those of a constant length.
+                return match n {
+                    COLUMNS if size_of::<T>() == 8 => columns::<C, T, COLUMNS>(x, y, volumes, COLUMNS),
+                    _ => columns::<C, T, COLUMNS>(x, y, volumes, n),
+                };
+            }
+            for c in (0..n).step_by(LANES) {
+                match n - c >= LANES {
+                    true => columns::<C, T, LANES>(x.add(c), y.add(c), volumes, LANES),
+                    false => columns::<C, T, LANES>(x.add(c), y.add(c), volumes, n - c),
+                }
             }
         }
     }
@@ -240,32 +259,32 @@ unsafe fn row<C: Combine<T>, T: Element>(x: *const T, n: usize) -> C::State {
     total
 }
 
-/// Folds `n ≤ COLUMNS` neighbouring columns.
+/// Folds `n ≤ WIDTH` neighbouring columns; a constant number lets the states of a few stay in registers.
 ///
 /// # Safety
 /// `n` columns of all rows behind `x`, `n` elements behind `y`.
-#[allow(clippy::needless_range_loop, reason = "indexed loops are vectorised")]
 #[inline(always)]
-unsafe fn columns<C: Combine<T>, T: Element>(
+unsafe fn columns<C: Combine<T>, T: Element, const WIDTH: usize>(
     x: *const T,
     y: *mut C::Out,
     Volumes { reduced, inner, .. }: Volumes,
     n: usize,
 ) {
-    let mut totals = [C::START; COLUMNS];
+    let mut totals = [C::START; WIDTH];
     for start in (0..reduced).step_by(ROWS) {
-        let mut states = [C::START; COLUMNS];
+        let mut states = [C::START; WIDTH];
         for r in start..reduced.min(start + ROWS) {
-            for k in 0..n {
-                // SAFETY: row `r` has `n` elements behind its first, and rows are `inner` apart.
-                states[k] = C::step(states[k], unsafe { *x.add(r * inner + k) });
+            // SAFETY: row `r` has `n` elements behind its first, and rows are `inner` apart.
+            let row = unsafe { std::slice::from_raw_parts(x.add(r * inner), n) };
+            for (state, v) in states.iter_mut().zip(row) {
+                *state = C::step(*state, *v);
             }
         }
-        for k in 0..n {
-            totals[k] = C::join(totals[k], states[k]);
+        for (total, state) in totals.iter_mut().zip(states) {
+            *total = C::join(*total, state);
         }
     }
-    for (k, total) in totals[..n].iter().enumerate() {
+    for (k, total) in totals.iter().enumerate().take(n) {
         // SAFETY: k < n.
         unsafe { *y.add(k) = C::finish(*total, reduced) };
     }

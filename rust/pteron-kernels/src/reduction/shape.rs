@@ -90,12 +90,6 @@ impl ReducedDims {
         (is_adjacent && output.shape.len() == rank_out && kept.eq(have)).then_some(dims)
     }
 
-    /// Is the innermost dimension in the memory of argument 0 among those that are reduced?
-    pub fn is_innermost(&self, ctx: &PrepareContext<'_>) -> bool {
-        let last = ctx.tensor(0).and_then(|t| t.dim_order.as_slice().last().copied());
-        last.is_some_and(|d| self.mask & (1 << d) != 0)
-    }
-
     /// Volumes for the input as it is now; gives the output its shape.
     pub fn bind(&self, args: &mut BindArgs<'_>, out: usize) -> Result<Volumes> {
         let (shape, volumes) = self.measure(&args.args())?;

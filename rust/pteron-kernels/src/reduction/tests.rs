@@ -170,7 +170,7 @@ fn any_true_byte_counts() {
             CallArg::Tensor(HostTensor::zeros(DType::Bool, &out_shape).unwrap()),
         ];
         let mut call =
-            SingleCall::new(prepare_of("aten::any.dims_out", "bool"), &cpu, args).unwrap().unwrap();
+            SingleCall::new(prepare_of("aten::any.dims_out", "truth"), &cpu, args).unwrap().unwrap();
         call.call().unwrap();
         for (i, y) in call.output::<Bool8>(3).unwrap().iter().enumerate() {
             let want = (0..reduced).any(|r| x[(i / inner * reduced + r) * inner + i % inner].get());

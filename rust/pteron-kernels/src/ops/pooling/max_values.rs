@@ -106,7 +106,7 @@ impl<T: Compared> UnitKernel for MaxPool<T> {
         *extents = self.window.extents(&input_shape(&args.args())?)?;
         args.resize(OUT, &extents.output_shape(self.window.rank)?)?;
         let taps = self.window.kernel.iter().product::<usize>();
-        Ok(split(extents, self.is_interleaved, taps))
+        Ok(split(extents, self.is_interleaved, taps, 1.0 / 16.0))
     }
 
     fn run(&self, extents: &Extents, chunk: &mut Chunk<'_, '_>) -> Result<()> {

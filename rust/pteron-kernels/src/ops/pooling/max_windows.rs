@@ -1,47 +1,49 @@
-//! The largest elements of windows on one instruction set. Unsafe island (vector loads).
+//! The largest elements of windows on one instruction set: of planes, first the largest of each column among the lines that
+//! a row of windows covers, then that of the columns. Unsafe island (vector loads).
 
-use super::window::{Extents, Window, rows_of_unit};
+use super::window::{Extents, Windows, rows_of_unit};
 use crate::chunk::{ChunkOf, ChunkOfMut};
-use crate::elementwise::operand::{Convert, Sink, Source, load_up_to, store_up_to};
-use crate::vector_math::simd::MAX_LANES;
+use crate::elementwise::columns::{Columns, Number};
 use crate::vector_math::{Simd, SimdTask};
-use pteron_core::Element;
 use std::ops::Range;
 
+/// The numbers and places of a row in progress.
+pub struct Row<'a, N: Number> {
+    pub best: &'a mut [N],
+    pub places: &'a mut [N::Place],
+}
+
 /// The units of a chunk; the tensors have the elements that `extents` says.
-pub struct MaxWindows<'a, T> {
-    pub window: &'a Window,
+pub struct MaxWindows<'a, T: Columns> {
+    pub windows: &'a Windows,
     pub extents: Extents,
     pub units: Range<usize>,
     pub is_interleaved: bool,
     pub input: ChunkOf<'a, T>,
     pub out: ChunkOfMut<'a, T>,
     pub indices: ChunkOfMut<'a, i64>,
-    /// Row in progress: room for the widest one, in whole vectors.
-    pub best: &'a mut [f32],
-    /// Places of the row in progress: i32 bits.
-    pub places: &'a mut [f32],
-    /// Room for a line of a planar input, where its elements are not f32.
-    pub line: &'a mut [f32],
+    /// The largest of every column: room for a line of a planar input.
+    pub columns: Row<'a, T::Number>,
+    /// Room for a row of results: of a planar output, or a vector of channels.
+    pub results: Row<'a, T::Number>,
 }
 
-impl<T: Source + Sink + Element> SimdTask for MaxWindows<'_, T> {
+impl<T: Columns> SimdTask for MaxWindows<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let needed = self.extents.output[2].next_multiple_of(MAX_LANES);
-        assert!(self.best.len().min(self.places.len()) >= needed, "too little room for a row");
-        let is_widened = !T::IS_F32 && !self.is_interleaved;
-        assert!(!is_widened || self.line.len() >= self.extents.input[2], "too little room for a line");
+        let Extents { input: [_, _, n], output: [depth, height, m], .. } = self.extents;
+        let has_room = |row: &Row<'_, T::Number>, n: usize| row.best.len().min(row.places.len()) >= n;
+        let (line, row) = if self.is_interleaved { (0, T::Number::width::<S>()) } else { (n, m) };
+        assert!(has_room(&self.columns, line) && has_room(&self.results, row), "too little room for a row");
         let extents = self.extents;
         for unit in self.units.clone() {
             for (i, row) in rows_of_unit(&extents, unit, self.is_interleaved).enumerate() {
                 // SAFETY: the units are rows of all three tensors, whose sizes the kernel has checked; no other chunk has them.
                 unsafe {
-                    if self.is_interleaved {
-                        self.interleaved_row(s, unit, row);
-                    } else {
-                        self.planar_row(s, unit * self.extents.output[0] * self.extents.output[1] + i, row);
+                    match self.is_interleaved {
+                        true => self.interleaved_row(s, unit, row),
+                        false => self.planar_row(s, unit * depth * height + i, row),
                     }
                 }
             }
@@ -49,63 +51,22 @@ impl<T: Source + Sink + Element> SimdTask for MaxWindows<'_, T> {
     }
 }
 
-/// No place: larger than any.
-const NOWHERE: u32 = u32::MAX;
-
-/// Most places of a window that are kept in a list.
-const MOST_LISTED: usize = 64;
-
-/// Takes `v` at `place` where it beats `best`.
+/// Takes `v` at `place` where it beats the best: the first of equals, and the last NaN.
 #[inline(always)]
-fn challenge<S: Simd>(s: S, (best, places): (S::F, S::F), v: S::F, place: S::F) -> (S::F, S::F) {
-    let wins = s.or(s.gt(v, best), s.not(s.eq(v, v)));
-    (s.select(wins, v, best), s.select(wins, place, places))
+fn challenge<N: Number>(best: &mut N, best_place: &mut N::Place, v: N, place: N::Place) {
+    let (is_nan, was_nan) = (!(v == v), !(*best == *best));
+    let is_first = place < *best_place;
+    let wins = (v > *best) | ((v == *best) & is_first) | (is_nan & !(was_nan & is_first));
+    *best = if wins { v } else { *best };
+    *best_place = if wins { place } else { *best_place };
 }
 
-/// The numbers of a line of `n` elements: where they lie, or widened behind `room`.
-///
-/// # Safety
-/// `n` elements are readable at `from`, and writable at `room` unless they are f32.
-#[inline(always)]
-unsafe fn widened<S: Simd, T: Source>(s: S, from: *const T, room: *mut f32, n: usize) -> *const f32 {
-    if T::IS_F32 {
-        return from.cast();
-    }
-    // The last vector may overlap the one before it, so that no element is converted by itself.
-    if n >= S::LANES {
-        for i in (0..n).step_by(S::LANES) {
-            let i = i.min(n - S::LANES);
-            // SAFETY: i + LANES ≤ n, for which the caller promises elements on both sides.
-            unsafe { s.store(room.add(i), T::load(s, from.add(i))) };
-        }
-    } else {
-        Convert { from, to: room, n }.run(s);
-    }
-    room
-}
-
-impl<T: Source + Sink + Element> MaxWindows<'_, T> {
-    /// The place of the first element of a window.
+impl<T: Columns> MaxWindows<'_, T> {
+    /// The place of the first element of a window, or of what would be the first of one that lies outside.
     #[inline(always)]
-    fn first_place(&self, [oz, oy, ox]: [usize; 3]) -> i32 {
-        let [z, y, x] = [(0, oz), (1, oy), (2, ox)].map(|(d, o)| self.window.first_position(d, o));
-        self.place(z, y, x) as i32
-    }
-
-    #[inline(always)]
-    fn place(&self, z: usize, y: usize, x: usize) -> usize {
+    fn first_place(&self, o: [usize; 3]) -> usize {
+        let [z, y, x] = [0, 1, 2].map(|d| self.windows.stretch(&self.extents, d, o[d]).start);
         (z * self.extents.input[1] + y) * self.extents.input[2] + x
-    }
-
-    /// Lines (first places) of the input that windows of output row (oz, oy) read, in order.
-    #[inline(always)]
-    fn lines(&self, oz: usize, oy: usize) -> impl Iterator<Item = usize> + Clone {
-        let taps = self.window.kernel[0] * self.window.kernel[1];
-        (0..taps).filter_map(move |k| {
-            let z = self.window.position(&self.extents, 0, oz, k / self.window.kernel[1])?;
-            let y = self.window.position(&self.extents, 1, oy, k % self.window.kernel[1])?;
-            Some(self.place(z, y, 0))
-        })
     }
 
     /// Output row `row` of all.
@@ -114,54 +75,110 @@ impl<T: Source + Sink + Element> MaxWindows<'_, T> {
     /// It exists, and is the one at (plane, oz, oy).
     #[inline(always)]
     unsafe fn planar_row<S: Simd>(&mut self, s: S, row: usize, [plane, oz, oy]: [usize; 3]) {
-        let out_width = self.extents.output[2];
-        let step = self.window.stride[2];
-        let (best, places) = (self.best.as_mut_ptr(), self.places.as_mut_ptr());
-        let (room, in_width) = (self.line.as_mut_ptr(), self.extents.input[2]);
-        // SAFETY: lines lie inside the plane, and covered ranges keep loads inside a line, for which there is room where it is
-        // widened; the row in progress is out_width long, rounded up to whole vectors.
+        let Extents { input: [_, _, n], output: [_, _, m], .. } = self.extents;
+        let width = T::Number::width::<S>();
+        let at = row * m;
+        // SAFETY: lines lie inside the plane and have `n` elements, for which there is room; the row has `m`.
         unsafe {
-            let input = self.input.as_ptr().add(plane * self.extents.input_pixels());
-            for ox in 0..out_width {
-                *best.add(ox) = f32::NEG_INFINITY;
-                *places.add(ox) = f32::from_bits(NOWHERE);
+            let plane = self.input.as_ptr().add(plane * self.extents.input_pixels());
+            for c in (0..n).step_by(width) {
+                match n - c >= width {
+                    // A constant number: no partial loads.
+                    true => self.block(s, plane, [oz, oy], c, width),
+                    false => self.block(s, plane, [oz, oy], c, n - c),
+                }
             }
-            let mut ramp = [0i32; MAX_LANES];
-            for (j, slot) in ramp.iter_mut().enumerate() {
-                *slot = (j * step) as i32;
+            self.results.best[..m].fill(T::Number::LEAST);
+            self.results.places[..m].fill(T::Number::NOWHERE);
+            self.across(s);
+            for c in (0..m).step_by(width) {
+                let left = width.min(m - c);
+                let v = T::Number::load_block(s, self.results.best.as_ptr().add(c), left);
+                T::store_block(s, self.out.as_ptr().add(at + c), v, left);
             }
-            let ramp = s.to_bits(s.load(ramp.as_ptr().cast()));
-            for line in self.lines(oz, oy) {
-                let from = widened(s, input.add(line), room, in_width);
-                for kx in 0..self.window.kernel[2] {
-                    let (outputs, x) = self.window.covered(&self.extents, 2, kx);
-                    let mut i = 0;
-                    while i < outputs.len() {
-                        let n = S::LANES.min(outputs.len() - i);
-                        let at = x + i * step;
-                        let v = s.load_strided(from.add(at), step, n);
-                        let candidates = s.of_bits(s.add_i(ramp, s.splat_i((line + at) as i32)));
-                        let (value, place) = (best.add(outputs.start + i), places.add(outputs.start + i));
-                        let so_far = (s.load_up_to(value, n), s.load_up_to(place, n));
-                        let (b, p) = challenge(s, so_far, v, candidates);
-                        s.store_up_to(value, b, n);
-                        s.store_up_to(place, p, n);
-                        i += n;
+            let mut has_all = true;
+            for (ox, place) in self.results.places[..m].iter().enumerate() {
+                has_all &= *place != T::Number::NOWHERE;
+                *self.indices.as_ptr().add(at + ox) = (*place).into();
+            }
+            // A window that lies outside has a place in eager too.
+            for ox in (0..m).filter(|_| !has_all) {
+                if self.results.places[ox] == T::Number::NOWHERE {
+                    *self.indices.as_ptr().add(at + ox) = self.first_place([oz, oy, ox]) as i64;
+                }
+            }
+        }
+    }
+
+    /// The largest among the lines that output row (oz, oy) covers, of `n` columns from `c` on, at most those of a block.
+    ///
+    /// # Safety
+    /// They are columns of the plane.
+    #[inline(always)]
+    unsafe fn block<S: Simd>(&mut self, s: S, plane: *const T, o: [usize; 2], c: usize, n: usize) {
+        let mut lines = self.windows.lines(&self.extents, o);
+        let columns = &mut self.columns;
+        // SAFETY: lines lie inside the plane, and there is room for all columns.
+        unsafe {
+            let (best, places) = (columns.best.as_mut_ptr().add(c), columns.places.as_mut_ptr().add(c));
+            let Some(first) = lines.next() else {
+                columns.best[c..c + n].fill(T::Number::LEAST);
+                columns.places[c..c + n].fill(T::Number::NOWHERE);
+                return;
+            };
+            let mut state = (T::load_block(s, plane.add(first + c), n), T::Number::places(s, first));
+            for line in lines {
+                let v = T::load_block(s, plane.add(line + c), n);
+                state = T::Number::challenge(s, state, v, T::Number::places(s, line));
+            }
+            T::Number::store_block(s, best, state.0, n);
+            T::Number::store_places(s, places, state.1, n);
+        }
+        for (i, place) in columns.places[c..c + n].iter_mut().enumerate() {
+            *place = T::Number::later(*place, c + i);
+        }
+    }
+
+    /// The largest of the columns of every window of a row.
+    #[inline(always)]
+    fn across<S: Simd>(&mut self, s: S) {
+        let (from, to) = (&self.columns, &mut self.results);
+        let line = from.best.len().min(from.places.len());
+        let row = to.best.len().min(to.places.len());
+        match self.windows {
+            Windows::Fixed(window) => {
+                for kx in 0..window.kernel[2] {
+                    let (outputs, x) = window.covered(&self.extents, 2, kx);
+                    if outputs.is_empty() {
+                        continue;
+                    }
+                    let (step, width) = (window.stride[2], T::Number::width::<S>());
+                    for i in (0..outputs.len()).step_by(width) {
+                        let n = width.min(outputs.len() - i);
+                        let (x, o) = (x + i * step, outputs.start + i);
+                        assert!(x + (n - 1) * step < line && o + n <= row, "a window outside its row");
+                        // SAFETY: the assertion: there is room for a line and for a row.
+                        unsafe {
+                            let v = T::Number::load_strided(s, from.best.as_ptr().add(x), step, n);
+                            let p = T::Number::load_places(s, from.places.as_ptr().add(x), step, n);
+                            let (best, places) = (to.best.as_mut_ptr().add(o), to.places.as_mut_ptr().add(o));
+                            let so_far =
+                                (T::Number::load_block(s, best, n), T::Number::load_places(s, places, 1, n));
+                            let (v, p) = T::Number::contest(s, so_far, v, p);
+                            T::Number::store_block(s, best, v, n);
+                            T::Number::store_places(s, places, p, n);
+                        }
                     }
                 }
             }
-            let row = row * out_width;
-            Convert { from: best.cast_const(), to: self.out.as_ptr().add(row), n: out_width }.run(s);
-            let mut has_all = true;
-            for ox in 0..out_width {
-                let place = (*places.add(ox)).to_bits();
-                has_all &= place != NOWHERE;
-                *self.indices.as_ptr().add(row + ox) = i64::from(place);
-            }
-            // Nothing beats negative infinity where there is nothing else: the first element counts.
-            for ox in (0..out_width).filter(|_| !has_all) {
-                if (*places.add(ox)).to_bits() == NOWHERE {
-                    *self.indices.as_ptr().add(row + ox) = i64::from(self.first_place([oz, oy, ox]));
+            Windows::Adaptive => {
+                for ox in 0..self.extents.output[2] {
+                    let x = self.windows.stretch(&self.extents, 2, ox);
+                    let (mut best, mut place) = (T::Number::LEAST, T::Number::NOWHERE);
+                    for (v, q) in from.best[x.start..x.end].iter().zip(&from.places[x.start..x.end]) {
+                        challenge(&mut best, &mut place, *v, *q);
+                    }
+                    (to.best[ox], to.places[ox]) = (best, place);
                 }
             }
         }
@@ -172,62 +189,56 @@ impl<T: Source + Sink + Element> MaxWindows<'_, T> {
     /// # Safety
     /// It exists, and is the one at (image, oz, oy).
     #[inline(always)]
-    unsafe fn interleaved_row<S: Simd>(&self, s: S, row: usize, [image, oz, oy]: [usize; 3]) {
+    unsafe fn interleaved_row<S: Simd>(&mut self, s: S, row: usize, [image, oz, oy]: [usize; 3]) {
+        let channels = self.extents.channels;
+        let width = T::Number::width::<S>();
         let first_pixel = image * self.extents.input_pixels();
         for ox in 0..self.extents.output[2] {
-            let first = self.first_place([oz, oy, ox]);
-            let inside = self.lines(oz, oy).flat_map(|line| {
-                let x = move |kx| self.window.position(&self.extents, 2, ox, kx);
-                (0..self.window.kernel[2]).filter_map(move |kx| Some(line + x(kx)?))
-            });
-            // Found once for all channels where a list holds them.
-            let (mut listed, mut count) = ([0; MOST_LISTED], 0);
-            let is_listed = self.window.kernel.iter().product::<usize>() <= MOST_LISTED;
-            for (slot, place) in listed.iter_mut().zip(inside.clone()).filter(|_| is_listed) {
-                (*slot, count) = (place, count + 1);
-            }
+            let o = [oz, oy, ox];
             let pixel = row * self.extents.output[2] + ox;
-            // SAFETY: places lie inside the image, and the pixel exists.
-            unsafe {
-                match is_listed {
-                    true => self.pixel(s, first_pixel, first, listed[..count].iter().copied(), pixel),
-                    false => self.pixel(s, first_pixel, first, inside, pixel),
+            for c in (0..channels).step_by(width) {
+                // SAFETY: the pixels exist, and channels of them from `c` on.
+                unsafe {
+                    match channels - c >= width {
+                        true => self.pixel(s, first_pixel, o, pixel, c, width),
+                        false => self.pixel(s, first_pixel, o, pixel, c, channels - c),
+                    }
                 }
             }
         }
     }
 
-    /// All channels of one pixel of the output.
+    /// `n` channels from `c` on, at most those of a block, of one pixel of the output.
     ///
     /// # Safety
-    /// It exists, and `inside` are places of the image whose first pixel is given.
+    /// They and the pixel exist, and `o` is its place behind the first pixel of an image.
     #[inline(always)]
     unsafe fn pixel<S: Simd>(
-        &self,
+        &mut self,
         s: S,
         first_pixel: usize,
-        first_place: i32,
-        inside: impl Iterator<Item = usize> + Clone,
+        o: [usize; 3],
         pixel: usize,
+        c: usize,
+        n: usize,
     ) {
         let channels = self.extents.channels;
-        let (input, out, indices) = (self.input.as_ptr(), self.out.as_ptr(), self.indices.as_ptr());
-        for c in (0..channels).step_by(S::LANES) {
-            let n = S::LANES.min(channels - c);
-            let mut state = (s.splat(f32::NEG_INFINITY), s.of_bits(s.splat_i(first_place)));
-            // SAFETY: the caller's places and pixel; channels c..c + n exist.
-            unsafe {
-                for place in inside.clone() {
-                    let v = load_up_to(s, input.add((first_pixel + place) * channels + c), n);
-                    state = challenge(s, state, v, s.of_bits(s.splat_i(place as i32)));
+        let x = self.windows.stretch(&self.extents, 2, o[2]);
+        let mut state = (T::Number::splat(s, T::Number::LEAST), T::Number::places(s, self.first_place(o)));
+        // SAFETY: lines and positions lie inside the image; channels c..c + n exist; there is room for a block.
+        unsafe {
+            for line in self.windows.lines(&self.extents, [o[0], o[1]]) {
+                for x in x.positions() {
+                    let from = self.input.as_ptr().add((first_pixel + line + x) * channels + c);
+                    let v = T::load_block(s, from, n);
+                    state = T::Number::challenge(s, state, v, T::Number::places(s, line + x));
                 }
-                let at = pixel * channels + c;
-                store_up_to(s, out.add(at), state.0, n);
-                let mut places = [0f32; MAX_LANES];
-                s.store(places.as_mut_ptr(), state.1);
-                for (j, p) in places.iter().enumerate().take(n) {
-                    *indices.add(at + j) = i64::from(p.to_bits());
-                }
+            }
+            let at = pixel * channels + c;
+            T::store_block(s, self.out.as_ptr().add(at), state.0, n);
+            T::Number::store_places(s, self.results.places.as_mut_ptr(), state.1, n);
+            for (i, place) in self.results.places.iter().enumerate().take(n) {
+                *self.indices.as_ptr().add(at + i) = (*place).into();
             }
         }
     }

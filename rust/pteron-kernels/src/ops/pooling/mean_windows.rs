@@ -1,92 +1,67 @@
-//! The means of windows on one instruction set. Unsafe island (vector loads).
+//! The means of windows on one instruction set: of planes, first the sums of each column over the lines that a row of
+//! windows covers, then those of the columns. Unsafe island (vector loads).
 
-use super::window::{Extents, Window, rows_of_unit};
+use super::window::{Extents, Stretch, Windows, rows_of_unit};
 use crate::chunk::{ChunkOf, ChunkOfMut};
-use crate::reduction::moments::sum_of;
+use crate::elementwise::columns::{Columns, Number};
 use crate::vector_math::{Simd, SimdTask};
 use std::ops::Range;
 
-/// Which elements an output averages.
+/// What sums are divided by.
 #[derive(Debug, Clone, Copy)]
-pub enum Windows {
-    Fixed {
-        window: Window,
-        counts_padding: bool,
-        divisor: Option<f32>,
-    },
-    /// ⌊o·n/m⌋..⌈(o+1)·n/m⌉.
-    Adaptive,
+pub struct Divisor {
+    pub counts_padding: bool,
+    /// This, whatever a window covers.
+    pub fixed: Option<i64>,
 }
 
-/// The part of a window along one dimension: input positions and the number it counts as.
-#[derive(Debug, Clone, Copy)]
-struct Stretch {
-    start: usize,
-    end: usize,
-    counted: usize,
-}
-
-impl Windows {
+impl Divisor {
+    /// What the part of a window along dimension `d` counts as.
     #[inline(always)]
-    fn stretch(&self, extents: &Extents, d: usize, o: usize) -> Stretch {
-        let n = extents.input[d];
-        match self {
-            Windows::Fixed { window, counts_padding, .. } => {
-                let (p, k) = (window.padding[d], window.kernel[d]);
-                // In coordinates that start at the leading padding.
+    fn counted(&self, windows: &Windows, extents: &Extents, d: usize, o: usize) -> usize {
+        match windows {
+            Windows::Fixed(window) if self.counts_padding => {
                 let first = o * window.stride[d];
-                let last = (first + k).min(n + 2 * p);
-                let (start, end) = (first.saturating_sub(p).min(n), last.saturating_sub(p).min(n));
-                Stretch { start, end, counted: if *counts_padding { last - first } else { end - start } }
+                (first + window.kernel[d]).min(extents.input[d] + 2 * window.padding[d]) - first
             }
-            Windows::Adaptive => {
-                let m = extents.output[d];
-                let (start, end) = (o * n / m, ((o + 1) * n).div_ceil(m));
-                Stretch { start, end, counted: end - start }
+            _ => {
+                let Stretch { start, end, .. } = windows.stretch(extents, d, o);
+                end.saturating_sub(start)
             }
-        }
-    }
-
-    #[inline(always)]
-    fn divisor(&self, window: [Stretch; 3]) -> f32 {
-        match self {
-            Windows::Fixed { divisor: Some(d), .. } => *d,
-            _ => window.iter().map(|w| w.counted).product::<usize>() as f32,
         }
     }
 }
 
 /// The units of a chunk; the tensors have the elements that `extents` says.
-pub struct MeanWindows<'a> {
-    pub windows: Windows,
+pub struct MeanWindows<'a, T: Columns> {
+    pub windows: &'a Windows,
+    pub divisor: Divisor,
     pub extents: Extents,
     pub units: Range<usize>,
     pub is_interleaved: bool,
-    /// A row of outputs in progress.
-    pub sums: &'a mut [f32],
-    pub input: ChunkOf<'a, f32>,
-    pub out: ChunkOfMut<'a, f32>,
+    /// The sum of every column: room for a line of a planar input.
+    pub columns: &'a mut [T::Number],
+    /// Room for a row of a planar output.
+    pub sums: &'a mut [T::Number],
+    pub input: ChunkOf<'a, T>,
+    pub out: ChunkOfMut<'a, T>,
 }
 
-impl SimdTask for MeanWindows<'_> {
+impl<T: Columns> SimdTask for MeanWindows<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
+        let Extents { input: [_, _, n], output: [depth, height, m], .. } = self.extents;
+        let has_room = self.columns.len() >= n && self.sums.len() >= m;
+        assert!(self.is_interleaved || has_room, "too little room for a row");
         let extents = self.extents;
         for unit in self.units.clone() {
             for (i, row) in rows_of_unit(&extents, unit, self.is_interleaved).enumerate() {
                 // SAFETY: the units are rows of both tensors, whose sizes the kernel has checked; no other chunk has them.
                 unsafe {
-                    if self.is_interleaved {
-                        self.interleaved_row(s, unit, row);
-                        continue;
-                    }
-                    let at = unit * self.extents.output[0] * self.extents.output[1] + i;
-                    match self.windows {
-                        Windows::Fixed { window, .. } if self.is_by_elements() => {
-                            self.planar_row_by_elements(s, &window, at, row);
-                        }
-                        _ => self.planar_row(s, at, row),
+                    match self.is_interleaved {
+                        true => self.interleaved_row(s, unit, row),
+                        false => self.planar_row(s, unit * depth * height + i, row),
                     }
                 }
             }
@@ -94,107 +69,34 @@ impl SimdTask for MeanWindows<'_> {
     }
 }
 
-/// Σ of a window of a plane of width `w`.
-///
-/// # Safety
-/// The stretches lie inside the plane.
+/// Σ of neighbouring numbers, in an order fixed by their count.
 #[inline(always)]
-unsafe fn window_sum<S: Simd>(s: S, plane: *const f32, w: usize, y: Stretch, x: Stretch) -> f32 {
-    let n = x.end - x.start;
-    // SAFETY: the stretches lie inside the plane, so lines `y` have columns `x`.
-    unsafe {
-        if n == w {
-            // Whole rows follow each other.
-            return sum_of(s, plane.add(y.start * w), (y.end - y.start) * w, |v| v) as f32;
+fn sum_of<N: Number>(x: &[N]) -> N {
+    const LANES: usize = 8;
+    let mut sums = [N::ZERO; LANES];
+    let groups = x.chunks_exact(LANES);
+    let rest = groups.remainder();
+    for group in groups {
+        for (sum, v) in sums.iter_mut().zip(group) {
+            *sum = sum.plus(*v);
         }
-        let mut sum = 0f32;
-        for row in y.start..y.end {
-            let from = plane.add(row * w + x.start);
-            if n >= 2 * S::LANES {
-                sum += sum_of(s, from, n, |v| v) as f32;
-            } else {
-                for i in 0..n {
-                    sum += *from.add(i);
-                }
-            }
-        }
-        sum
     }
+    let whole = match x.len() < LANES {
+        true => N::ZERO,
+        false => sums.iter().fold(N::ZERO, |all, v| all.plus(*v)),
+    };
+    rest.iter().fold(whole, |all, v| all.plus(*v))
 }
 
-impl MeanWindows<'_> {
-    /// Are there outputs enough in a row of planes, and room for them?
-    fn is_by_elements(&self) -> bool {
-        (4..=self.sums.len()).contains(&self.extents.output[2])
-    }
-
-    /// Output row `row` of all: an element of the window for all outputs at a time.
-    ///
-    /// # Safety
-    /// It exists, and is the one at (plane, oz, oy).
+impl<T: Columns> MeanWindows<'_, T> {
+    /// What is counted of window `o`, whose part along the last dimension counts as `x`.
     #[inline(always)]
-    unsafe fn planar_row_by_elements<S: Simd>(
-        &mut self,
-        s: S,
-        window: &Window,
-        row: usize,
-        [plane, oz, oy]: [usize; 3],
-    ) {
-        let Extents { input: [_, h, w], output: [_, _, width], .. } = self.extents;
-        let z = self.windows.stretch(&self.extents, 0, oz);
-        let y = self.windows.stretch(&self.extents, 1, oy);
-        let step = window.stride[2];
-        self.sums[..width].fill(0.0);
-        let sums = self.sums.as_mut_ptr();
-        // SAFETY: the stretches and what is covered lie inside the plane; the sums are of a whole row.
-        unsafe {
-            let plane = self.input.as_ptr().add(plane * self.extents.input_pixels());
-            for slice in z.start..z.end {
-                for line in y.start..y.end {
-                    let from = plane.add((slice * h + line) * w);
-                    for kx in 0..window.kernel[2] {
-                        let (outputs, x) = window.covered(&self.extents, 2, kx);
-                        for i in (0..outputs.len()).step_by(S::LANES) {
-                            let n = S::LANES.min(outputs.len() - i);
-                            let to = sums.add(outputs.start + i);
-                            let v = s.load_strided(from.add(x + i * step), step, n);
-                            s.store_up_to(to, s.add(s.load_up_to(to, n), v), n);
-                        }
-                    }
-                }
-            }
-            self.divide(s, window, [z, y], row * width);
+    fn divided_by(&self, [oz, oy]: [usize; 2], x: usize) -> T::Number {
+        if let Some(divisor) = self.divisor.fixed {
+            return T::Number::of(divisor as f64);
         }
-    }
-
-    /// The row in progress by the divisors of its windows, into the output from `at` on.
-    ///
-    /// # Safety
-    /// The row exists there.
-    #[inline(always)]
-    unsafe fn divide<S: Simd>(&self, s: S, window: &Window, [z, y]: [Stretch; 2], at: usize) {
-        let (n, width) = (self.extents.input[2], self.extents.output[2]);
-        let (p, k, step) = (window.padding[2], window.kernel[2], window.stride[2]);
-        // Windows that lie inside the input have one divisor.
-        let end = (n + p).checked_sub(k).map_or(0, |last| (last / step + 1).min(width));
-        let start = p.div_ceil(step).min(end);
-        let sums = self.sums.as_ptr();
-        // SAFETY: outputs `0..width` lie behind `at`, as this function asks for, and the sums are as many.
-        unsafe {
-            let out = self.out.as_ptr().add(at);
-            for ox in (0..start).chain(end..width) {
-                let x = self.windows.stretch(&self.extents, 2, ox);
-                *out.add(ox) = *sums.add(ox) / self.windows.divisor([z, y, x]);
-            }
-            if start < end {
-                let x = self.windows.stretch(&self.extents, 2, start);
-                let divisor = s.splat(self.windows.divisor([z, y, x]));
-                for ox in (start..end).step_by(S::LANES) {
-                    let lanes = S::LANES.min(end - ox);
-                    s.store_up_to(out.add(ox), s.div(s.load_up_to(sums.add(ox), lanes), divisor), lanes);
-                }
-            }
-        }
+        let counted = |d: usize, o: usize| self.divisor.counted(self.windows, &self.extents, d, o);
+        T::Number::of((counted(0, oz) * counted(1, oy) * x) as f64)
     }
 
     /// Output row `row` of all.
@@ -202,23 +104,79 @@ impl MeanWindows<'_> {
     /// # Safety
     /// It exists, and is the one at (plane, oz, oy).
     #[inline(always)]
-    unsafe fn planar_row<S: Simd>(&self, s: S, row: usize, [plane, oz, oy]: [usize; 3]) {
-        let Extents { input: [_, h, w], output: [_, _, width], .. } = self.extents;
-        let z = self.windows.stretch(&self.extents, 0, oz);
-        let y = self.windows.stretch(&self.extents, 1, oy);
-        // SAFETY: the stretches lie inside the plane; the output row has `width` elements.
+    unsafe fn planar_row<S: Simd>(&mut self, s: S, row: usize, [plane, oz, oy]: [usize; 3]) {
+        let Extents { input: [_, _, n], output: [_, _, m], .. } = self.extents;
+        let width = T::Number::width::<S>();
+        // SAFETY: lines lie inside the plane and have `n` elements, for which there is room; the row has `m`.
         unsafe {
             let plane = self.input.as_ptr().add(plane * self.extents.input_pixels());
-            let out = self.out.as_ptr().add(row * width);
-            for ox in 0..width {
-                let x = self.windows.stretch(&self.extents, 2, ox);
-                let mut sum = 0f32;
-                for slice in z.start..z.end {
-                    sum += window_sum(s, plane.add(slice * h * w), w, y, x);
+            for c in (0..n).step_by(width) {
+                match n - c >= width {
+                    // A constant number: no partial loads.
+                    true => self.block(s, plane, [oz, oy], c, width),
+                    false => self.block(s, plane, [oz, oy], c, n - c),
                 }
-                *out.add(ox) = sum / self.windows.divisor([z, y, x]);
+            }
+            self.across([oz, oy]);
+            for c in (0..m).step_by(width) {
+                let left = width.min(m - c);
+                let v = T::Number::load_block(s, self.sums.as_ptr().add(c), left);
+                T::store_block(s, self.out.as_ptr().add(row * m + c), v, left);
             }
         }
+    }
+
+    /// The sums over the lines that output row (oz, oy) covers, of `n` columns from `c` on, at most those of a block.
+    ///
+    /// # Safety
+    /// They are columns of the plane.
+    #[inline(always)]
+    unsafe fn block<S: Simd>(&mut self, s: S, plane: *const T, o: [usize; 2], c: usize, n: usize) {
+        let mut sum = T::Number::splat(s, T::Number::ZERO);
+        // SAFETY: lines lie inside the plane, and there is room for all columns.
+        unsafe {
+            for line in self.windows.lines(&self.extents, o) {
+                sum = T::Number::add(s, sum, T::load_block(s, plane.add(line + c), n));
+            }
+            T::Number::store_block(s, self.columns.as_mut_ptr().add(c), sum, n);
+        }
+    }
+
+    /// The means of every window of row (oz, oy), from the sums of its columns.
+    #[inline(always)]
+    fn across(&mut self, o: [usize; 2]) {
+        let (n, m) = (self.extents.input[2], self.extents.output[2]);
+        let counted = |all: &Self, ox: usize| all.divisor.counted(all.windows, &all.extents, 2, ox);
+        let Windows::Fixed(window) = self.windows else {
+            for ox in 0..m {
+                let x = self.windows.stretch(&self.extents, 2, ox);
+                let sum = sum_of(&self.columns[x.start..x.end]);
+                self.sums[ox] = sum.over(self.divided_by(o, counted(self, ox)));
+            }
+            return;
+        };
+        self.sums[..m].fill(T::Number::ZERO);
+        for kx in 0..window.kernel[2] {
+            let (outputs, x) = window.covered(&self.extents, 2, kx);
+            if outputs.is_empty() {
+                continue;
+            }
+            let (to, from) = (self.sums[outputs].iter_mut(), self.columns[x..n].iter());
+            match window.stride[2] {
+                1 => to.zip(from).for_each(|(sum, v)| *sum = sum.plus(*v)),
+                2 => to.zip(from.step_by(2)).for_each(|(sum, v)| *sum = sum.plus(*v)),
+                step => to.zip(from.step_by(step)).for_each(|(sum, v)| *sum = sum.plus(*v)),
+            }
+        }
+        // Windows that lie inside the input have one divisor.
+        let (p, k, step) = (window.padding[2], window.kernel[2], window.stride[2]);
+        let end = (n + p).checked_sub(k).map_or(0, |last| (last / step + 1).min(m));
+        let start = p.div_ceil(step).min(end);
+        for ox in (0..start).chain(end..m) {
+            self.sums[ox] = self.sums[ox].over(self.divided_by(o, counted(self, ox)));
+        }
+        let divisor = self.divided_by(o, k);
+        self.sums[start..end].iter_mut().for_each(|sum| *sum = sum.over(divisor));
     }
 
     /// Output row `row` of all.
@@ -227,33 +185,56 @@ impl MeanWindows<'_> {
     /// It exists, and is the one at (image, oz, oy).
     #[inline(always)]
     unsafe fn interleaved_row<S: Simd>(&self, s: S, row: usize, [image, oz, oy]: [usize; 3]) {
-        let Extents { channels, input: [_, h, w], output: [_, _, width], .. } = self.extents;
-        let z = self.windows.stretch(&self.extents, 0, oz);
-        let y = self.windows.stretch(&self.extents, 1, oy);
+        let channels = self.extents.channels;
+        let width = T::Number::width::<S>();
         let first_pixel = image * self.extents.input_pixels();
-        for ox in 0..width {
+        for ox in 0..self.extents.output[2] {
             let x = self.windows.stretch(&self.extents, 2, ox);
-            let divisor = s.splat(self.windows.divisor([z, y, x]));
-            for c in (0..channels).step_by(S::LANES) {
-                let n = S::LANES.min(channels - c);
-                // SAFETY: the stretches lie inside the image, channels c..c + n exist.
+            let counted = self.divisor.counted(self.windows, &self.extents, 2, ox);
+            let divisor = self.divided_by([oz, oy], counted);
+            let pixel = row * self.extents.output[2] + ox;
+            for c in (0..channels).step_by(width) {
+                // SAFETY: the pixels exist, and channels of them from `c` on.
                 unsafe {
-                    let mut sum = s.zero();
-                    for line in
-                        (z.start..z.end).flat_map(|slice| (y.start..y.end).map(move |l| slice * h + l))
-                    {
-                        let mut row_sum = s.zero();
-                        for column in x.start..x.end {
-                            let pixel = first_pixel + line * w + column;
-                            row_sum = s
-                                .add(row_sum, s.load_up_to(self.input.as_ptr().add(pixel * channels + c), n));
-                        }
-                        sum = s.add(sum, row_sum);
-                    }
-                    let at = (row * width + ox) * channels + c;
-                    s.store_up_to(self.out.as_ptr().add(at), s.div(sum, divisor), n);
+                    let mean = match channels - c >= width {
+                        true => self.mean(s, first_pixel, [oz, oy], x, c, width),
+                        false => self.mean(s, first_pixel, [oz, oy], x, c, channels - c),
+                    };
+                    let mean = T::Number::div(s, mean, T::Number::splat(s, divisor));
+                    let to = self.out.as_ptr().add(pixel * channels + c);
+                    T::store_block(s, to, mean, width.min(channels - c));
                 }
             }
         }
+    }
+
+    /// Σ of `n` channels from `c` on, at most those of a block, over the pixels of a window.
+    ///
+    /// # Safety
+    /// They exist behind the first pixel of an image.
+    #[inline(always)]
+    unsafe fn mean<S: Simd>(
+        &self,
+        s: S,
+        first_pixel: usize,
+        o: [usize; 2],
+        x: Stretch,
+        c: usize,
+        n: usize,
+    ) -> <T::Number as Number>::Block<S> {
+        let channels = self.extents.channels;
+        let mut sum = T::Number::splat(s, T::Number::ZERO);
+        for line in self.windows.lines(&self.extents, o) {
+            let mut of_line = T::Number::splat(s, T::Number::ZERO);
+            for x in x.positions() {
+                // SAFETY: lines and positions lie inside the image; channels c..c + n exist.
+                let v = unsafe {
+                    T::load_block(s, self.input.as_ptr().add((first_pixel + line + x) * channels + c), n)
+                };
+                of_line = T::Number::add(s, of_line, v);
+            }
+            sum = T::Number::add(s, sum, of_line);
+        }
+        sum
     }
 }

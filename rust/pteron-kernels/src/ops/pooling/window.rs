@@ -164,6 +164,81 @@ impl Window {
     }
 }
 
+/// Which inputs the outputs of a pooling operator cover.
+#[derive(Debug, Clone, Copy)]
+pub enum Windows {
+    /// A window that slides.
+    Fixed(Window),
+    /// As many windows as asked for: ⌊o·n/m⌋..⌈(o+1)·n/m⌉.
+    Adaptive,
+}
+
+/// Input positions of a window along one dimension: from `start` by `step`, below `end`.
+#[derive(Debug, Clone, Copy)]
+pub struct Stretch {
+    pub start: usize,
+    pub end: usize,
+    pub step: usize,
+}
+
+impl Stretch {
+    /// The positions.
+    #[inline(always)]
+    pub fn positions(self) -> impl Iterator<Item = usize> + Clone {
+        (self.start..self.end).step_by(self.step)
+    }
+}
+
+impl Windows {
+    /// Positions of window `o` along dimension `d` that lie inside the input.
+    #[inline(always)]
+    pub fn stretch(&self, extents: &Extents, d: usize, o: usize) -> Stretch {
+        let n = extents.input[d];
+        match self {
+            Windows::Fixed(window) => {
+                let last = o * window.stride[d] + window.dilation[d] * (window.kernel[d] - 1) + 1;
+                let end = last.saturating_sub(window.padding[d]).min(n);
+                Stretch { start: window.first_position(d, o), end, step: window.dilation[d] }
+            }
+            Windows::Adaptive => {
+                let m = extents.output[d];
+                Stretch { start: o * n / m, end: ((o + 1) * n).div_ceil(m), step: 1 }
+            }
+        }
+    }
+
+    /// First places of the lines of a plane that windows of output row (oz, oy) cover, in order.
+    #[inline(always)]
+    pub fn lines(&self, extents: &Extents, [oz, oy]: [usize; 2]) -> impl Iterator<Item = usize> + Clone {
+        let [_, height, width] = extents.input;
+        let (z, y) = (self.stretch(extents, 0, oz), self.stretch(extents, 1, oy));
+        z.positions().flat_map(move |z| y.positions().map(move |y| (z * height + y) * width))
+    }
+
+    /// Inputs of an output, about.
+    pub fn reads(&self, extents: &Extents) -> usize {
+        match self {
+            Windows::Fixed(window) => window.kernel.iter().fold(1, |all, k| all.saturating_mul(*k)),
+            Windows::Adaptive => {
+                (0..3).map(|d| extents.input[d].div_ceil(extents.output[d].max(1))).product()
+            }
+        }
+    }
+
+    /// Extents of an adaptive operator, whose output size is argument 1, for an input of `shape`.
+    pub fn adaptive_extents(args: &Args<'_>, shape: &Dims, rank: usize) -> Result<Extents> {
+        let size = args.int_list(1)?.to_dims()?;
+        if size.len() != rank {
+            return Err(Error::kernel("output_size needs one extent per spatial dimension")
+                .expected(rank.to_string())
+                .got(size.to_string()));
+        }
+        let (input, mut output) = (spatial(shape, rank), [1; 3]);
+        output[3 - rank..].copy_from_slice(&size);
+        Ok(Extents { images: shape[0], channels: shape[1], input, output })
+    }
+}
+
 /// Channels-last? `None` unless `specs` are tensors of `dtype` with `rank` spatial dimensions, all row-major or all
 /// channels-last.
 pub fn common_order(specs: &[Option<&TensorSpec>], dtype: DType, rank: usize) -> Option<bool> {
@@ -181,15 +256,19 @@ pub fn input_shape(args: &Args<'_>) -> Result<Dims> {
     Ok(*args.tensor(0)?.shape())
 }
 
-/// How the outputs of a call split: units are planes, or output rows of all images when channels-last; `ns` is the cost of
-/// 16 outputs.
-pub fn split(extents: &Extents, is_interleaved: bool, ns: usize) -> Split {
+/// How the outputs of a call split: units are planes, or output rows of all images when channels-last. An output has `reads`
+/// inputs, about, each of which takes `ns` nanoseconds.
+pub fn split(extents: &Extents, is_interleaved: bool, reads: usize, ns: f64) -> Split {
     let [depth, height, width] = extents.output;
     let (units, size) = match is_interleaved {
         true => (extents.images * depth * height, width * extents.channels),
         false => (extents.images * extents.channels, extents.pixels()),
     };
-    if units * size == 0 { Split::NONE } else { Split::sized(units, size, CHUNK, ns as f64 / 16.0) }
+    if units * size == 0 {
+        Split::NONE
+    } else {
+        Split::sized(units, size.saturating_mul(reads.max(1)), CHUNK, ns)
+    }
 }
 
 /// The elements of a chunk's tensors: an error unless `input` and `out` have those of `extents`.

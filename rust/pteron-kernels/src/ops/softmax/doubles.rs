@@ -2,80 +2,19 @@
 //! vectorises. Each row has one summation order, fixed by its length and the instruction set.
 
 use super::Kind;
-use crate::frame::{Chunk, Split, UnitKernel, framed};
-use crate::routine::Preparation;
-use crate::shape::wrap_dim;
-use crate::vector_math::{Simd, SimdLevel, SimdTask, double};
-use pteron_core::{ArgSpec, BindArgs, DType, PrepareContext, Result};
-
-const OUT: usize = 3;
-/// Elements that a chunk holds at least.
-const CHUNK: usize = 4 << 10;
-/// Numbers that are computed at once: some vectors of every instruction set.
-const GROUP: usize = 16;
-
-struct Rows {
-    kind: Kind,
-    level: SimdLevel,
-}
-
-/// The kernel, if it takes the call.
-pub(super) fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Preparation {
-    let (Some(input), Some(out)) = (ctx.tensor(0), ctx.tensor(OUT)) else {
-        return ctx.decline("an argument is no tensor");
-    };
-    let Some(ArgSpec::Int(Some(dim))) = ctx.args.get(1) else {
-        return ctx.decline("the dimension is not known at load");
-    };
-    // PyTorch refuses it on the CPU, and so does the plain kernel.
-    if !matches!(ctx.args.get(2), Some(ArgSpec::Bool(Some(false)))) {
-        return ctx.decline("`half_to_float` is not false");
-    }
-    if input.dtype != DType::Float64 || out.dtype != input.dtype || input.dim_order != out.dim_order {
-        return ctx.decline("takes float64 in one memory order");
-    }
-    let innermost = input.dim_order.as_slice().last().map(|d| usize::from(*d));
-    let dim = wrap_dim(*dim, input.shape.len()).ok();
-    if innermost.is_none() || innermost != dim {
-        return ctx.decline("takes the dimension that is innermost in memory");
-    }
-    let level = SimdLevel::at_most(ctx.cpu.isa);
-    let operator = if kind == Kind::Softmax { "softmax" } else { "log_softmax" };
-    framed(format!("{operator}.float64.{}", level.isa().name()), Rows { kind, level })
-}
-
-impl UnitKernel for Rows {
-    /// Elements of a row.
-    type Problem = usize;
-
-    fn bind(&self, args: &mut BindArgs<'_>, length: &mut usize) -> Result<Split> {
-        super::bind(args)?;
-        let view = args.args();
-        let (input, dim) = (view.tensor(0)?, wrap_dim(view.int(1)?, view.tensor(0)?.rank())?);
-        *length = input.shape().get(dim).copied().unwrap_or(1);
-        match input.numel().checked_div(*length) {
-            None | Some(0) => Ok(Split::NONE),
-            Some(rows) => Ok(Split::sized(rows, *length, CHUNK, 3.0)),
-        }
-    }
-
-    fn run(&self, length: &usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
-        let input = chunk.input_units(0, *length)?.as_slice()?;
-        let out = chunk.output_units(OUT, *length)?.into_slice()?;
-        self.level.dispatch(RowsTask { kind: self.kind, input, out, length: *length });
-        Ok(())
-    }
-}
+use crate::reduction::log_sum_exp::{GROUP, largest, padded};
+use crate::vector_math::{Simd, SimdTask, double};
 
 /// Rows of `length` elements.
-struct RowsTask<'a> {
-    kind: Kind,
-    input: &'a [f64],
-    out: &'a mut [f64],
-    length: usize,
+pub struct DoubleRowsTask<'a> {
+    pub kind: Kind,
+    pub input: &'a [f64],
+    pub out: &'a mut [f64],
+    /// Elements of a row, at least one.
+    pub length: usize,
 }
 
-impl SimdTask for RowsTask<'_> {
+impl SimdTask for DoubleRowsTask<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -95,28 +34,6 @@ impl SimdTask for RowsTask<'_> {
             }
         }
     }
-}
-
-/// The elements of a group, followed by what is neutral for largest elements and sums of exponentials.
-#[inline(always)]
-fn padded(x: &[f64]) -> [f64; GROUP] {
-    let mut group = [f64::NEG_INFINITY; GROUP];
-    group.iter_mut().zip(x).for_each(|(slot, v)| *slot = *v);
-    group
-}
-
-/// The largest element; NaN is left to the sum.
-#[inline(always)]
-fn largest(x: &[f64]) -> f64 {
-    let larger = |a: f64, b: f64| if b > a { b } else { a };
-    let mut most = [f64::NEG_INFINITY; GROUP];
-    let groups = x.chunks_exact(GROUP);
-    let rest = padded(groups.remainder());
-    for group in groups {
-        most.iter_mut().zip(group).for_each(|(most, v)| *most = larger(*most, *v));
-    }
-    most.iter_mut().zip(rest).for_each(|(most, v)| *most = larger(*most, v));
-    most.into_iter().fold(f64::NEG_INFINITY, larger)
 }
 
 /// Σ e^(x - max); the terms go to `y`.
@@ -145,7 +62,9 @@ mod tests {
     use super::*;
     use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
     use crate::testing::{numbers, prepare_of};
-    use pteron_core::{DimOrder, Isa};
+    use pteron_core::{DType, DimOrder, Isa};
+
+    const OUT: usize = 3;
 
     fn run(
         variant: &str,
@@ -191,7 +110,7 @@ mod tests {
                 };
                 let want = run("reference", kind, Isa::Portable, &shape, along, &x).unwrap();
                 for isa in Isa::ALL {
-                    let Some(got) = run("rows", kind, isa, &shape, along, &x) else { continue };
+                    let Some(got) = run("float", kind, isa, &shape, along, &x) else { continue };
                     for (i, (got, want)) in got.iter().zip(&want).enumerate() {
                         // Powers are within some units each; so is the logarithm of their sum, of what is at least 1.
                         let size = if kind == Kind::Softmax { want.abs() } else { want.abs().max(1.0) };

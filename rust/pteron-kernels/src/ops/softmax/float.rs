@@ -5,13 +5,15 @@
 
 use super::Kind;
 use super::columns::{COLUMNS, ColumnsTask};
+use super::doubles::DoubleRowsTask;
 use super::rows::RowsTask;
-use crate::elementwise::operand::{Half, Sink, Source, convert};
+use crate::elementwise::columns::Columns;
+use crate::elementwise::operand::{Half, convert};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::routine::Preparation;
 use crate::vector_math::SimdLevel;
 use half::{bf16, f16};
-use pteron_core::{ArgSpec, BindArgs, DType, Element, PrepareContext, Result, Scratch};
+use pteron_core::{ArgSpec, BindArgs, DType, PrepareContext, Result, Scratch};
 
 const OUT: usize = 3;
 /// Elements that a chunk holds at least.
@@ -52,13 +54,14 @@ pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind) -> Preparation {
     let Some(dim) = usize::try_from(dim).ok().filter(|d| *d < rank) else {
         return ctx.decline("the dimension is out of range");
     };
-    let fits = matches!(input.dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
+    let is_half = matches!(input.dtype, DType::Float16 | DType::BFloat16);
+    let fits = is_half || matches!(input.dtype, DType::Float32 | DType::Float64);
     if !fits || out.dtype != input.dtype || input.dim_order != out.dim_order {
-        return ctx.decline("takes float32 and 16-bit floats in one memory order");
+        return ctx.decline("takes floats of at least 16 bits in one memory order");
     }
     let length = input.shape[dim];
     // For rows alone, which a call may have along any dimension: extents behind it may be 1.
-    let scratch = if input.dtype == DType::Float32 { 0 } else { CHUNK.saturating_add(length) };
+    let scratch = if is_half { CHUNK.saturating_add(length) } else { 0 };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let operator = if kind == Kind::Softmax { "softmax" } else { "log_softmax" };
     let dtype = if input.dtype == DType::Float32 { "f32" } else { input.dtype.name() };
@@ -98,6 +101,13 @@ impl UnitKernel for Softmax {
             (DType::Float16, _) => self.columns::<f16>(problem, chunk),
             (DType::BFloat16, 1) => self.halves::<bf16>(problem.length, chunk),
             (DType::BFloat16, _) => self.columns::<bf16>(problem, chunk),
+            (DType::Float64, 1) => {
+                let (kind, length) = (self.kind, problem.length);
+                let input = chunk.input_units(0, length)?.as_slice()?;
+                let out = chunk.output_units(OUT, length)?.into_slice()?;
+                self.level.dispatch(DoubleRowsTask { kind, input, out, length });
+                Ok(())
+            }
             (_, 1) => {
                 let (kind, length) = (self.kind, problem.length);
                 let input = Some(chunk.input_units(0, length)?.as_slice()?);
@@ -105,13 +115,14 @@ impl UnitKernel for Softmax {
                 self.level.dispatch(RowsTask { kind, input, out, length });
                 Ok(())
             }
+            (DType::Float64, _) => self.columns::<f64>(problem, chunk),
             _ => self.columns::<f32>(problem, chunk),
         }
     }
 }
 
 impl Softmax {
-    fn columns<A: Element + Source + Sink>(
+    fn columns<A: Columns>(
         &self,
         &Problem { length, inner }: &Problem,
         chunk: &mut Chunk<'_, '_>,
