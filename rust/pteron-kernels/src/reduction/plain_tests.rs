@@ -10,6 +10,9 @@ use pteron_core::{Bool8, DType, Element, Isa};
 const SHAPES: [[usize; 3]; 7] =
     [[3, 50, 1], [2, 9, 70], [1, 300, 35], [2, 5, 64], [1, 4, 3], [2, 1, 130], [1, 5000, 1]];
 
+/// How an element is made of a number, and which number it is.
+type Ways<T> = (fn(f32) -> T, fn(T) -> f64);
+
 /// A call that reduces dimension 1, or keeps it; the arguments behind the dimension.
 fn call<T: Element, O: Element>(
     (operator, variant): (&str, &str),
@@ -47,7 +50,7 @@ fn floats<T>([outer, reduced, inner]: [usize; 3], of: impl Fn(f32) -> T) -> Vec<
 fn compare<T: Element>(
     (operator, variant): (&str, &str),
     error: f64,
-    (of, wide): (fn(f32) -> T, fn(T) -> f64),
+    (of, wide): Ways<T>,
     arguments: fn() -> Vec<CallArg>,
 ) {
     for shape in SHAPES {
@@ -71,7 +74,7 @@ fn compare<T: Element>(
 }
 
 fn halves<T: Source + Sink + Element>(operators: [(&str, &str); 5], error: f64) {
-    let ways: (fn(f32) -> T, fn(T) -> f64) = (T::of_number, |v| f64::from(v.number()));
+    let ways: Ways<T> = (T::of_number, |v| f64::from(v.number()));
     let [log_sum_exp, norm, sum, softmax, log_softmax] = operators;
     let listed = || vec![CallArg::Ints(vec![1]), CallArg::bool(false)];
     compare(log_sum_exp, error, ways, listed);
@@ -99,7 +102,7 @@ fn floats_as_the_plain_kernels_have_them() {
 
 #[test]
 fn doubles_as_the_plain_kernels_have_them() {
-    let ways: (fn(f32) -> f64, fn(f64) -> f64) = (f64::from, |v| v);
+    let ways: Ways<f64> = (f64::from, |v| v);
     let listed = || vec![CallArg::Ints(vec![1]), CallArg::bool(false)];
     compare(("aten::logsumexp.out", "other_dtypes"), 1e-14, ways, listed);
     compare(("aten::amax.out", "other_dtypes"), 0.0, ways, listed);

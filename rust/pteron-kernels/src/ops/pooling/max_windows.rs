@@ -54,7 +54,7 @@ impl<T: Columns> SimdTask for MaxWindows<'_, T> {
 /// Takes `v` at `place` where it beats the best: the first of equals, and the last NaN.
 #[inline(always)]
 fn challenge<N: Number>(best: &mut N, best_place: &mut N::Place, v: N, place: N::Place) {
-    let (is_nan, was_nan) = (!(v == v), !(*best == *best));
+    let (is_nan, was_nan) = (v.is_nan(), best.is_nan());
     let is_first = place < *best_place;
     let wins = (v > *best) | ((v == *best) & is_first) | (is_nan & !(was_nan & is_first));
     *best = if wins { v } else { *best };
