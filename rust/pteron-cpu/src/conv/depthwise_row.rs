@@ -30,6 +30,13 @@ fn is_compiled(geometry: &Geometry) -> bool {
     is_known && dilation[2] == 1 && depth <= LARGEST && height <= LARGEST
 }
 
+/// Is the window a square that moves as far down as it moves along a line, so that tiles are compiled for its height, too?
+fn is_square(geometry: &Geometry) -> bool {
+    let Geometry { kernel, stride, dilation, padding, .. } = *geometry;
+    let is_flat = kernel[0] == 1 && padding[0] == 0;
+    is_compiled(geometry) && is_flat && kernel[1] == kernel[2] && stride[1] == stride[2] && dilation[1] == 1
+}
+
 /// Do windows of neighbouring lines overlap, so that two lines are computed together?
 fn has_pairs(geometry: &Geometry) -> bool {
     is_compiled(geometry) && geometry.dilation[1] == 1 && geometry.stride[1] <= 2
@@ -60,6 +67,9 @@ pub fn table_entries(geometry: &Geometry) -> usize {
     let rows = if has_pairs(geometry) { (LINES - 1) * geometry.stride[1] + height } else { height };
     depth * rows * segment_span(width, step, segment_length(width, step))
 }
+
+/// The weights of a square window for the channels of a block, tap by tap: at distances that the compiler knows.
+type BlockWeights = [[f32; BESIDE]; LARGEST * LARGEST];
 
 /// The sums of a tile: lines × columns.
 type Sums<S> = [[<S as Simd>::F; TILE]; 2];
@@ -210,28 +220,65 @@ impl LinesTask<'_> {
         segment: &Segment,
         lines: usize,
     ) {
+        const { assert!(S::LANES <= BESIDE) };
         let channels = self.pixels.channels;
         let whole = channels - channels % S::LANES;
-        // SAFETY: channels c.. of the addresses and of the output exist.
+        // Two tiles a line do not pay for weights that are gathered first.
+        let is_square = is_square(&self.convolution.geometry) && segment.count > 2 * TILE;
+        let mut weights: BlockWeights = [[0.0; BESIDE]; LARGEST * LARGEST];
+        // SAFETY: channels c.. of the addresses, of the weights and of the output exist.
         unsafe {
-            let step = const { if BESIDE < S::LANES { S::LANES } else { BESIDE } };
-            for first in (0..whole).step_by(step) {
-                let block = first..(first + step).min(whole);
+            for first in (0..whole).step_by(BESIDE) {
+                let block = first..(first + BESIDE).min(whole);
+                let weights = is_square.then(|| self.gather_weights::<S, false>(s, &block, &mut weights));
                 let mut line = 0;
                 while line + 2 <= lines {
-                    self.tiles::<S, KW, SW, 2, false>(s, segment, line, block.clone());
+                    self.tiles::<S, KW, SW, 2, false>(s, segment, line, block.clone(), weights);
                     line += 2;
                 }
                 if line < lines {
-                    self.tiles::<S, KW, SW, 1, false>(s, segment, line, block);
+                    self.tiles::<S, KW, SW, 1, false>(s, segment, line, block, weights);
                 }
             }
             if whole < channels {
+                let block = whole..channels;
+                let weights = is_square.then(|| self.gather_weights::<S, true>(s, &block, &mut weights));
                 for line in 0..lines {
-                    self.tiles::<S, KW, SW, 1, true>(s, segment, line, whole..channels);
+                    self.tiles::<S, KW, SW, 1, true>(s, segment, line, block.clone(), weights);
                 }
             }
         }
+    }
+
+    /// The weights of at most [`BESIDE`] channels.
+    ///
+    /// # Safety
+    /// The channels exist.
+    #[inline(always)]
+    unsafe fn gather_weights<'w, S: Simd, const MASKED: bool>(
+        &self,
+        s: S,
+        block: &Range<usize>,
+        weights: &'w mut BlockWeights,
+    ) -> &'w BlockWeights {
+        let geometry = &self.convolution.geometry;
+        let (taps, total) = (geometry.taps(), geometry.total_out_channels());
+        let mut from =
+            self.convolution.weights.as_ptr().cast::<f32>().wrapping_add(self.pixels.channel + block.start);
+        for row in weights.iter_mut().take(taps) {
+            let mut c = 0;
+            while c < block.len() {
+                // SAFETY: the weights have `total` channels for each tap, among which the caller promises those of the
+                // block: whole vectors unless masked. A row has room for a vector at every multiple of its length.
+                unsafe {
+                    let w = load_lanes::<S, MASKED>(s, from.add(c), block.len() - c);
+                    s.store(row.as_mut_ptr().add(c), w);
+                }
+                c += S::LANES;
+            }
+            from = from.wrapping_add(total);
+        }
+        weights
     }
 
     /// Fills the table for columns `first..first + count` of `lines` output lines.
@@ -289,9 +336,12 @@ impl LinesTask<'_> {
         segment: &Segment,
         start: usize,
         block: Range<usize>,
+        weights: Option<&BlockWeights>,
     ) {
         let width = self.extents.output[2];
         let rows = segment.window_rows(start, R, &self.convolution.geometry);
+        // Where rows of the window are missing, those that are there are added one by one.
+        let weights = weights.filter(|_| rows[0] + KW + (R - 1) * SW == rows[1]);
         let mut tile = 0;
         while tile < segment.count {
             let mut c = block.start;
@@ -307,8 +357,19 @@ impl LinesTask<'_> {
                 let mut sums = [[bias, bias, bias, bias], [bias, bias, bias, bias]];
                 // SAFETY: the caller's promise; the table has the addresses of whole tiles.
                 unsafe {
-                    match KW {
-                        0 => self.any_window::<S, MASKED>(s, segment, [c, lanes], &mut sums),
+                    match (KW, weights) {
+                        (0, _) => self.any_window::<S, MASKED>(s, segment, [c, lanes], &mut sums),
+                        (_, Some(weights)) => {
+                            let at = (start * SW - segment.y.start) * segment.span + tile * SW;
+                            let weights = weights.as_ptr().cast::<f32>().add(c - block.start);
+                            self.square::<S, KW, SW, R, MASKED>(
+                                s,
+                                [at, segment.span],
+                                [c, lanes],
+                                weights,
+                                &mut sums,
+                            );
+                        }
                         _ => {
                             let place = [start, tile * SW];
                             self.window::<S, KW, SW, R, MASKED>(
@@ -331,6 +392,49 @@ impl LinesTask<'_> {
                 c += S::LANES;
             }
             tile += TILE;
+        }
+    }
+
+    /// Adds a square window to a tile, whose addresses begin at `at` in the table, `span` from row to row.
+    ///
+    /// # Safety
+    /// As [`LinesTask::tiles`]; behind `weights` are those of the channels in [`BlockWeights`].
+    #[inline(always)]
+    unsafe fn square<S: Simd, const KW: usize, const SW: usize, const R: usize, const MASKED: bool>(
+        &self,
+        s: S,
+        [at, span]: [usize; 2],
+        [c, lanes]: [usize; 2],
+        mut weights: *const f32,
+        sums: &mut Sums<S>,
+    ) {
+        let mut row = self.table.as_ptr().wrapping_add(at);
+        // Rows that the first line alone reads, both lines, the second line alone. Bounds are constants: no row asks whose
+        // it is.
+        let alone = const { if R == 2 && SW < KW { SW } else { KW } };
+        let both = const { if R == 2 && SW < KW { KW - SW } else { 0 } };
+        let behind = const { if R == 2 { SW } else { 0 } };
+        // SAFETY: the caller's promise; the table has a row of addresses for each row of the windows.
+        unsafe {
+            for _ in 0..alone {
+                let x = columns::<S, KW, SW, MASKED>(s, row, [c, lanes]);
+                add_row::<S, KW, SW>(s, &x, weights, &mut sums[0]);
+                weights = weights.wrapping_add(KW * BESIDE);
+                row = row.wrapping_add(span);
+            }
+            for _ in 0..both {
+                let x = columns::<S, KW, SW, MASKED>(s, row, [c, lanes]);
+                add_row::<S, KW, SW>(s, &x, weights, &mut sums[0]);
+                add_row::<S, KW, SW>(s, &x, weights.wrapping_sub(SW * KW * BESIDE), &mut sums[1]);
+                weights = weights.wrapping_add(KW * BESIDE);
+                row = row.wrapping_add(span);
+            }
+            for _ in 0..behind {
+                let x = columns::<S, KW, SW, MASKED>(s, row, [c, lanes]);
+                add_row::<S, KW, SW>(s, &x, weights.wrapping_sub(SW * KW * BESIDE), &mut sums[1]);
+                weights = weights.wrapping_add(KW * BESIDE);
+                row = row.wrapping_add(span);
+            }
         }
     }
 
@@ -360,11 +464,7 @@ impl LinesTask<'_> {
                 let mut addresses = table.wrapping_add((first - segment.y.start) * segment.span);
                 let mut y = first;
                 while y < last {
-                    let no = s.zero();
-                    let mut x: [S::F; SPAN] = [no, no, no, no, no, no, no, no, no, no, no, no, no, no];
-                    written_out!(J < (TILE - 1) * SW + KW, {
-                        x[J] = load_lanes::<S, MASKED>(s, (*addresses.add(J) as *const f32).add(c), lanes);
-                    });
+                    let x = columns::<S, KW, SW, MASKED>(s, addresses, [c, lanes]);
                     written_out!(L < R, {
                         let ky = y.wrapping_sub((start + L) * stride);
                         if ky < height {
@@ -454,6 +554,50 @@ impl LinesTask<'_> {
                 }
             });
         }
+    }
+}
+
+/// The pixels of a row that a tile reads.
+///
+/// # Safety
+/// The table has their addresses, at which the channels exist.
+#[inline(always)]
+unsafe fn columns<S: Simd, const KW: usize, const SW: usize, const MASKED: bool>(
+    s: S,
+    addresses: *const usize,
+    [c, lanes]: [usize; 2],
+) -> [S::F; SPAN] {
+    let no = s.zero();
+    let mut x: [S::F; SPAN] = [no, no, no, no, no, no, no, no, no, no, no, no, no, no];
+    // SAFETY: the caller's promise.
+    unsafe {
+        written_out!(J < (TILE - 1) * SW + KW, {
+            x[J] = load_lanes::<S, MASKED>(s, (*addresses.add(J) as *const f32).add(c), lanes);
+        });
+    }
+    x
+}
+
+/// Adds a row of a square window, whose weights lie in [`BlockWeights`], to a line of a tile.
+///
+/// # Safety
+/// `KW` taps are readable behind `weights`.
+#[inline(always)]
+unsafe fn add_row<S: Simd, const KW: usize, const SW: usize>(
+    s: S,
+    x: &[S::F; SPAN],
+    weights: *const f32,
+    sums: &mut [S::F; TILE],
+) {
+    // SAFETY: the caller's promise; a tap has a whole vector of channels.
+    unsafe {
+        written_out!(K < KW, {
+            let w = s.load(weights.add(K * BESIDE));
+            sums[0] = s.fma(x[K], w, sums[0]);
+            sums[1] = s.fma(x[SW + K], w, sums[1]);
+            sums[2] = s.fma(x[2 * SW + K], w, sums[2]);
+            sums[3] = s.fma(x[3 * SW + K], w, sums[3]);
+        });
     }
 }
 
