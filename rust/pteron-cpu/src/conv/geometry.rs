@@ -160,7 +160,7 @@ impl Geometry {
 
     /// The same with window and channels of a weight of this shape; `None` if it does not fit.
     pub fn with_weight(self, weight: &Dims) -> Option<Self> {
-        if weight.len() != self.spatial_rank + 2 || weight[0] % self.groups != 0 {
+        if weight.len() != self.spatial_rank + 2 || !weight[0].is_multiple_of(self.groups) {
             return None;
         }
         let (in_channels, out_channels) = match self.is_transposed {

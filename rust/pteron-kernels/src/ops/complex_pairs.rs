@@ -33,9 +33,8 @@ impl Turn for f64 {
 lanes! {
     /// The angle of a real number; NaN is its own.
     Angle: [T: Turn] T => T = "angle", 6, |_s, [x]| {
-        let turned = if x < T::NONE { T::HALF } else { T::NONE };
-        // NaN alone differs from itself.
-        if x == x { turned } else { x }
+        let upright = if x >= T::NONE { T::NONE } else { x };
+        if x < T::NONE { T::HALF } else { upright }
     };
 }
 
