@@ -136,6 +136,13 @@ mod tests {
             check(&a, [m, n]);
         }
         let (m, n) = (8, 6);
+        // Two columns alike and a row of zeros: what rounding leaves of the difference has no direction.
+        for [m, n] in [[5, 5], [9, 6], [6, 9]] {
+            let mut a: Vec<f64> = numbers(m * n, 8).iter().map(|v| f64::from(*v)).collect();
+            (0..m).for_each(|i| a[i * n] = a[i * n + n - 1]);
+            a[(m - 1) * n..].fill(0.0);
+            check(&a, [m, n]);
+        }
         // Rank one, no rank, and columns of sizes so far apart that their products say nothing about the small ones.
         check(&vec![1.0; m * n], [m, n]);
         check(&vec![0.0; m * n], [m, n]);

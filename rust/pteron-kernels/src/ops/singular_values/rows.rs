@@ -46,7 +46,8 @@ pub(super) fn decompose(a: &[f64], [count, length]: [usize; 2], memory: &mut Mem
 }
 
 /// Makes the first `length` numbers of the rows of `a`, `count` of `width`, orthogonal to each other; what is behind them is
-/// rotated along. `squares` takes the squared lengths. False where that does not converge.
+/// rotated along. `squares` takes the squared lengths. Rows that are nothing but what rounding leaves of the longest become
+/// zero: they have no direction, and would never be orthogonal. False where that does not converge.
 #[inline(always)]
 fn orthogonalize(a: &mut [f64], [count, length, width]: [usize; 3], squares: &mut [f64]) -> bool {
     // What rounding leaves of the product of orthogonal rows grows with their length.
@@ -55,13 +56,21 @@ fn orthogonalize(a: &mut [f64], [count, length, width]: [usize; 3], squares: &mu
         for (square, row) in squares.iter_mut().zip(a.chunks_exact(width)) {
             *square = dot(&row[..length], &row[..length]);
         }
+        let longest = squares.iter().fold(0.0, |top: f64, square| top.max(*square));
+        let nothing = longest * (f64::EPSILON * length as f64).powi(2);
+        for (square, row) in squares.iter_mut().zip(a.chunks_exact_mut(width)) {
+            if *square <= nothing {
+                *square = 0.0;
+                row[..length].fill(0.0);
+            }
+        }
         let mut has_changed = false;
         for p in 0..count {
             for q in p + 1..count {
                 let (above, below) = a.split_at_mut(q * width);
                 let (x, y) = (&mut above[p * width..][..width], &mut below[..width]);
                 let product = dot(&x[..length], &y[..length]);
-                let bound = least * (squares[p] * squares[q]).sqrt();
+                let bound = least * (squares[p] * squares[q]).max(0.0).sqrt();
                 if product.abs() <= bound || product.abs() < f64::MIN_POSITIVE {
                     continue;
                 }
