@@ -184,7 +184,7 @@ impl Method for Depthwise {
         zeros.fill(0.0);
         let range = bands.chunk(part.chunk);
         let channels = self.geometry.total_out_channels();
-        self.level.dispatch(LinesTask {
+        let task = LinesTask {
             convolution: self,
             extents: bands.extents,
             range: range.clone(),
@@ -201,7 +201,8 @@ impl Method for Depthwise {
             },
             table: part.table,
             zeros,
-        });
+        };
+        task.dispatch(self.level);
         let n = bands.extents.output[2] * channels;
         for line in range {
             let out = operands.out.wrapping_add(line * n);

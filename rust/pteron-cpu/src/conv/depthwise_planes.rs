@@ -237,14 +237,15 @@ impl Method for DepthwisePlanes {
             let place = self.place(&bands, unit);
             let pixels = self.pixels(&bands, &place, &operands, copy.as_mut_ptr());
             let line = place.image * bands.extents.output[1];
-            self.depthwise.level.dispatch(LinesTask {
+            let task = LinesTask {
                 convolution: &self.depthwise,
                 extents: bands.extents,
                 range: line + place.rows.start..line + place.rows.end,
                 pixels,
                 table: part.table,
                 zeros,
-            });
+            };
+            task.dispatch(self.depthwise.level);
             // SAFETY: the band exists in the output, whose size `bind` checked.
             unsafe { self.finish(&bands, &place, &operands, &pixels, post) };
         }

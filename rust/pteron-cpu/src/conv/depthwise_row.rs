@@ -7,7 +7,7 @@
 use super::depthwise::Depthwise;
 use super::geometry::{Extents, Geometry};
 use super::written_out::written_out;
-use pteron_kernels::vector_math::{Simd, SimdTask};
+use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 use std::ops::Range;
 
 /// Outputs of a tile along a line.
@@ -146,23 +146,30 @@ struct Segment {
     span: usize,
 }
 
-impl SimdTask for LinesTask<'_> {
+/// Lines through windows of `KW` columns, `SW` apart; zeros stand for any.
+struct LinesOf<'a, const KW: usize, const SW: usize>(LinesTask<'a>);
+
+impl<const KW: usize, const SW: usize> SimdTask for LinesOf<'_, KW, SW> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
+        // SAFETY: the lines exist in the output, whose size `bind` checked.
+        unsafe { self.0.lines::<S, KW, SW>(s) };
+    }
+}
+
+impl LinesTask<'_> {
+    /// Computes the lines. Every window is a task of its own: in one function for all, the compiler takes minutes.
+    pub(super) fn dispatch(self, level: SimdLevel) {
         let geometry = self.convolution.geometry;
         let width = if is_compiled(&geometry) { geometry.kernel[2] } else { 0 };
-        // SAFETY: the lines exist in the output, whose size `bind` checked.
-        unsafe {
-            match (width, geometry.stride[2]) {
-                (3, 1) => self.lines::<S, 3, 1>(s),
-                (3, _) => self.lines::<S, 3, 2>(s),
-                (5, 1) => self.lines::<S, 5, 1>(s),
-                (5, _) => self.lines::<S, 5, 2>(s),
-                (7, _) => self.lines::<S, 7, 1>(s),
-                // Zeros stand for any.
-                _ => self.lines::<S, 0, 0>(s),
-            }
+        match (width, geometry.stride[2]) {
+            (3, 1) => level.dispatch(LinesOf::<3, 1>(self)),
+            (3, _) => level.dispatch(LinesOf::<3, 2>(self)),
+            (5, 1) => level.dispatch(LinesOf::<5, 1>(self)),
+            (5, _) => level.dispatch(LinesOf::<5, 2>(self)),
+            (7, _) => level.dispatch(LinesOf::<7, 1>(self)),
+            _ => level.dispatch(LinesOf::<0, 0>(self)),
         }
     }
 }
@@ -230,7 +237,7 @@ impl LinesTask<'_> {
         unsafe {
             for first in (0..whole).step_by(BESIDE) {
                 let block = first..(first + BESIDE).min(whole);
-                let weights = is_square.then(|| self.gather_weights::<S, false>(s, &block, &mut weights));
+                let weights = is_square.then(|| self.gather_weights(s, &block, &mut weights));
                 let mut line = 0;
                 while line + 2 <= lines {
                     self.tiles::<S, KW, SW, 2, false>(s, segment, line, block.clone(), weights);
@@ -241,21 +248,19 @@ impl LinesTask<'_> {
                 }
             }
             if whole < channels {
-                let block = whole..channels;
-                let weights = is_square.then(|| self.gather_weights::<S, true>(s, &block, &mut weights));
                 for line in 0..lines {
-                    self.tiles::<S, KW, SW, 1, true>(s, segment, line, block.clone(), weights);
+                    self.tiles::<S, KW, SW, 1, true>(s, segment, line, whole..channels, None);
                 }
             }
         }
     }
 
-    /// The weights of at most [`BESIDE`] channels.
+    /// The weights of at most [`BESIDE`] channels, which are whole vectors.
     ///
     /// # Safety
     /// The channels exist.
     #[inline(always)]
-    unsafe fn gather_weights<'w, S: Simd, const MASKED: bool>(
+    unsafe fn gather_weights<'w, S: Simd>(
         &self,
         s: S,
         block: &Range<usize>,
@@ -269,11 +274,8 @@ impl LinesTask<'_> {
             let mut c = 0;
             while c < block.len() {
                 // SAFETY: the weights have `total` channels for each tap, among which the caller promises those of the
-                // block: whole vectors unless masked. A row has room for a vector at every multiple of its length.
-                unsafe {
-                    let w = load_lanes::<S, MASKED>(s, from.add(c), block.len() - c);
-                    s.store(row.as_mut_ptr().add(c), w);
-                }
+                // block, whole vectors. A row has room for a vector at every multiple of its length.
+                unsafe { s.store(row.as_mut_ptr().add(c), s.load(from.add(c))) };
                 c += S::LANES;
             }
             from = from.wrapping_add(total);
@@ -359,16 +361,11 @@ impl LinesTask<'_> {
                 unsafe {
                     match (KW, weights) {
                         (0, _) => self.any_window::<S, MASKED>(s, segment, [c, lanes], &mut sums),
-                        (_, Some(weights)) => {
+                        // What is left of the channels is little, and masks make long code of it.
+                        (_, Some(weights)) if const { !MASKED } => {
                             let at = (start * SW - segment.y.start) * segment.span + tile * SW;
                             let weights = weights.as_ptr().cast::<f32>().add(c - block.start);
-                            self.square::<S, KW, SW, R, MASKED>(
-                                s,
-                                [at, segment.span],
-                                [c, lanes],
-                                weights,
-                                &mut sums,
-                            );
+                            self.square::<S, KW, SW, R>(s, [at, segment.span], c, weights, &mut sums);
                         }
                         _ => {
                             let place = [start, tile * SW];
@@ -400,11 +397,11 @@ impl LinesTask<'_> {
     /// # Safety
     /// As [`LinesTask::tiles`]; behind `weights` are those of the channels in [`BlockWeights`].
     #[inline(always)]
-    unsafe fn square<S: Simd, const KW: usize, const SW: usize, const R: usize, const MASKED: bool>(
+    unsafe fn square<S: Simd, const KW: usize, const SW: usize, const R: usize>(
         &self,
         s: S,
         [at, span]: [usize; 2],
-        [c, lanes]: [usize; 2],
+        c: usize,
         mut weights: *const f32,
         sums: &mut Sums<S>,
     ) {
@@ -417,20 +414,20 @@ impl LinesTask<'_> {
         // SAFETY: the caller's promise; the table has a row of addresses for each row of the windows.
         unsafe {
             for _ in 0..alone {
-                let x = columns::<S, KW, SW, MASKED>(s, row, [c, lanes]);
+                let x = columns::<S, KW, SW, false>(s, row, [c, S::LANES]);
                 add_row::<S, KW, SW>(s, &x, weights, &mut sums[0]);
                 weights = weights.wrapping_add(KW * BESIDE);
                 row = row.wrapping_add(span);
             }
             for _ in 0..both {
-                let x = columns::<S, KW, SW, MASKED>(s, row, [c, lanes]);
+                let x = columns::<S, KW, SW, false>(s, row, [c, S::LANES]);
                 add_row::<S, KW, SW>(s, &x, weights, &mut sums[0]);
                 add_row::<S, KW, SW>(s, &x, weights.wrapping_sub(SW * KW * BESIDE), &mut sums[1]);
                 weights = weights.wrapping_add(KW * BESIDE);
                 row = row.wrapping_add(span);
             }
             for _ in 0..behind {
-                let x = columns::<S, KW, SW, MASKED>(s, row, [c, lanes]);
+                let x = columns::<S, KW, SW, false>(s, row, [c, S::LANES]);
                 add_row::<S, KW, SW>(s, &x, weights.wrapping_sub(SW * KW * BESIDE), &mut sums[1]);
                 weights = weights.wrapping_add(KW * BESIDE);
                 row = row.wrapping_add(span);
