@@ -566,7 +566,7 @@ unsafe fn columns<S: Simd, const KW: usize, const SW: usize, const MASKED: bool>
 ) -> [S::F; SPAN] {
     let no = s.zero();
     let mut x: [S::F; SPAN] = [no, no, no, no, no, no, no, no, no, no, no, no, no, no];
-    // SAFETY: the caller's promise.
+    // SAFETY: `addresses` has an entry for every `J` below the bound, and channel `c` exists at each, as the caller promises.
     unsafe {
         written_out!(J < (TILE - 1) * SW + KW, {
             x[J] = load_lanes::<S, MASKED>(s, (*addresses.add(J) as *const f32).add(c), lanes);

@@ -84,7 +84,7 @@ macro_rules! tile_product {
                         *b = unsafe { s.$load(row.as_ptr().wrapping_add(at)) };
                     }
                     for (sums, row) in sums.iter_mut().zip(&left) {
-                        // SAFETY: as above.
+                        // SAFETY: the row has `whole` numbers, too, and `at` is a whole number of vectors below that.
                         let a = unsafe { s.$load(row.as_ptr().wrapping_add(at)) };
                         for (sum, b) in sums.iter_mut().zip(b) {
                             *sum = s.$fma(a, b, *sum);

@@ -119,7 +119,7 @@ impl<T: Stored> Unit<'_, T> {
     #[inline(always)]
     unsafe fn sum<S: Simd>(&self, s: S, tile: &TileOf<Number<T>>) {
         // As many vectors of sums as an instruction set has registers for.
-        // SAFETY: the caller's promise.
+        // SAFETY: the arms are those of the tile's height; its weights and pixels are there, as the caller promises.
         unsafe {
             match (tile.height, S::LANES) {
                 (6, 16) => self.columns::<S, 6, 4>(s, tile),
