@@ -66,7 +66,12 @@ impl ReducedDims {
         };
         let mut mask = 0;
         for dim in &dims {
-            mask |= 1u32 << wrap_dim(*dim, rank).ok()?;
+            let bit = 1u32 << wrap_dim(*dim, rank).ok()?;
+            // The plain kernel says what is wrong with a dimension that is listed twice.
+            if mask & bit != 0 {
+                return None;
+            }
+            mask |= bit;
         }
         Some(ReducedDims { mask: if dims.is_empty() { all } else { mask }, keepdim })
     }
