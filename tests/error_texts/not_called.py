@@ -202,7 +202,6 @@ KERNELS = {
     "a dimension is too long to sort",
     "a histogram needs floats",
     "a kernel is registered with another schema than its operator has",
-    "a line is longer than the upper bound of its extent allows",
     "a mask has another shape than the dimensions it chooses from",
     "a mask must have at least one dimension",
     "a packed weight is too large to address",
