@@ -164,3 +164,17 @@ fn truth_of_every_dtype() {
     truths::<f32>(|v| if v == 2 { f32::NAN } else { f32::from(v) * -1e-40 });
     truths::<f64>(|v| if v == 2 { f64::NAN } else { f64::from(v) * -1e-310 });
 }
+
+#[test]
+fn a_dimension_listed_twice_is_left_to_the_plain_kernel() {
+    for (op, variant) in [("aten::logsumexp.out", "float"), ("aten::amax.out", "float")] {
+        let args = vec![
+            CallArg::Tensor(HostTensor::zeros(DType::Float32, &[3, 4, 5]).unwrap()),
+            CallArg::Ints(vec![0, 0]),
+            CallArg::bool(false),
+            CallArg::Tensor(HostTensor::zeros(DType::Float32, &[4, 5]).unwrap()),
+        ];
+        let cpu = profile(Isa::Portable).unwrap();
+        assert!(SingleCall::new(prepare_of(op, variant), &cpu, args).unwrap().is_none(), "{op}");
+    }
+}
