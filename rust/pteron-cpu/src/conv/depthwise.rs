@@ -3,7 +3,8 @@
 //! phase of their own. Unsafe island.
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
-use super::depthwise_row::{LinesTask, Pixels, Repeat, table_entries};
+use super::depthwise_row::{LinesTask, Pixels, Repeat};
+use super::depthwise_table::table_entries;
 use super::frame::{Method, Part, framed};
 use super::geometry::{Extents, Geometry, INPUT, WEIGHT};
 use super::operands::{Operands, apply_post, post_floats};

@@ -4,7 +4,8 @@
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
 use super::depthwise::Depthwise;
-use super::depthwise_row::{LinesTask, Pixels, table_entries};
+use super::depthwise_row::{LinesTask, Pixels};
+use super::depthwise_table::table_entries;
 use super::frame::{Method, Part, framed};
 use super::geometry::{Extents, Geometry};
 use super::operands::{Operands, apply_post, post_floats};

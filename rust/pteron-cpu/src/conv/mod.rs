@@ -13,6 +13,7 @@ mod dense_block;
 pub mod depthwise;
 mod depthwise_planes;
 mod depthwise_row;
+mod depthwise_table;
 pub mod f32_conv_groups_v1;
 pub mod f32_conv_nr32_v1;
 mod frame;
@@ -27,6 +28,8 @@ mod reorder;
 mod shallow;
 mod shallow_band;
 mod shifted;
+#[cfg(test)]
+mod test_cases;
 #[cfg(test)]
 mod tests;
 pub mod window;

@@ -47,7 +47,7 @@ pub fn bind_shapes(args: &mut BindArgs<'_>, geometry: &Geometry, epilogue: &Epil
 }
 
 /// An error when the bias does not have one element per output channel.
-fn check_bias(args: &Args<'_>, geometry: &Geometry) -> Result<()> {
+pub(super) fn check_bias(args: &Args<'_>, geometry: &Geometry) -> Result<()> {
     match args.optional_tensor(BIAS)? {
         Some(bias) if bias.numel() != geometry.total_out_channels() => {
             Err(Error::kernel("the bias of a convolution does not have one element per output channel")

@@ -76,8 +76,9 @@ impl UnitKernel for MatrixVector {
     }
 }
 
+/// The error of a matrix and a column that do not fit, and of two columns.
 #[cold]
-fn mismatch(left: &Dims, right: &Dims) -> Error {
+pub(super) fn mismatch(left: &Dims, right: &Dims) -> Error {
     Error::kernel("shapes do not fit for a matrix multiplication")
         .expected("as many columns on the left-hand side as elements of the column")
         .got(format!("{left} and {right}"))

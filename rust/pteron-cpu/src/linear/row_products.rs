@@ -5,10 +5,11 @@
 //! those of [`PART`] elements each. That depends on the length and the instruction set alone.
 #![allow(unsafe_code, reason = "rows are read in vectors, and chunks share the result")]
 
+use super::matrix_vector::mismatch;
 use super::other_dtypes::product::{Double, Long, Product, Single, Sixteen, Whole};
 use crate::engine_kernel::{EngineKernel, engine_kernel};
 use half::{bf16, f16};
-use pteron_core::{BindArgs, DType, Dims, Element, Error, Grid, PrepareContext, Result, Scratch};
+use pteron_core::{BindArgs, DType, Dims, Element, Grid, PrepareContext, Result, Scratch};
 use pteron_kernels::elementwise::operand::Half;
 use pteron_kernels::frame::{Chunk, Split, UnitKernel, framed};
 use pteron_kernels::grid_kernel::{GridKernel, Part, Preparation, prepared};
@@ -144,13 +145,6 @@ fn matrix_vector<P: Row>(ctx: &PrepareContext<'_>) -> Preparation {
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("matrix_vector.{}.{}", dtype.name(), level.isa().name());
     framed(name, MatrixVector::<P> { level, product: PhantomData })
-}
-
-#[cold]
-fn mismatch(left: &Dims, right: &Dims) -> Error {
-    Error::kernel("shapes do not fit for a matrix multiplication")
-        .expected("as many columns on the left-hand side as elements of the column")
-        .got(format!("{left} and {right}"))
 }
 
 impl<P: Row> UnitKernel for MatrixVector<P> {

@@ -21,6 +21,7 @@ mod tests;
 mod tile;
 
 use super::geometry::{BIAS, Geometry, INPUT, OUT, WEIGHT, has_margins_apart};
+use super::operands::check_bias;
 use super::window::phase;
 use half::{bf16, f16};
 use lay_out::{LayOut, Pack};
@@ -171,15 +172,8 @@ impl<T: Stored> Shifted<T> {
         if geometry.taps() > self.geometry.taps() {
             return Err(too_many());
         }
-        match args.optional_tensor(BIAS)? {
-            Some(bias) if bias.numel() != geometry.total_out_channels() => {
-                Err(Error::kernel("the bias of a convolution does not have one element per output channel")
-                    .argument("bias")
-                    .expected(format!("[{}]", geometry.total_out_channels()))
-                    .got(bias.shape().to_string()))
-            }
-            _ => Ok(geometry),
-        }
+        check_bias(&args, &geometry)?;
+        Ok(geometry)
     }
 
     fn unit(

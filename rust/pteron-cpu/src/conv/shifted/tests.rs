@@ -1,7 +1,7 @@
 //! Convolutions whose weight is no constant, in every dtype, against a plain f64 loop and the plain kernel.
 
 use super::super::geometry::OUT;
-use super::super::tests::{CASES, Case, case, in_memory, transposed};
+use super::super::test_cases::{CASES, Case, case, in_memory, transposed};
 use super::plan::{TILE, taps_before, tile, tile_count};
 use super::prepare;
 use half::{bf16, f16};
