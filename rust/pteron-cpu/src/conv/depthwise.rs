@@ -186,7 +186,8 @@ impl Method for Depthwise {
         let range = bands.chunk(part.chunk);
         let channels = self.geometry.total_out_channels();
         let task = LinesTask {
-            convolution: self,
+            geometry: &self.geometry,
+            weights: self.weights.as_ptr().cast(),
             extents: bands.extents,
             range: range.clone(),
             pixels: Pixels {

@@ -239,7 +239,8 @@ impl Method for DepthwisePlanes {
             let pixels = self.pixels(&bands, &place, &operands, copy.as_mut_ptr());
             let line = place.image * bands.extents.output[1];
             let task = LinesTask {
-                convolution: &self.depthwise,
+                geometry: &self.depthwise.geometry,
+                weights: self.depthwise.weights.as_ptr().cast(),
                 extents: bands.extents,
                 range: line + place.rows.start..line + place.rows.end,
                 pixels,

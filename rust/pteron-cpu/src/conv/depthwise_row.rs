@@ -4,11 +4,10 @@
 //! (`depthwise_table`). Unsafe island.
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride, and chunks share the output")]
 
-use super::depthwise::Depthwise;
 use super::depthwise_table::{
-    LARGEST, LINES, Segment, TILE, has_pairs, is_compiled, is_square, segment_length,
+    LARGEST, LINES, Segment, Source, TILE, has_pairs, is_compiled, is_square, segment_length,
 };
-use super::geometry::Extents;
+use super::geometry::{Extents, Geometry};
 use super::written_out::written_out;
 use pteron_kernels::vector_math::{Simd, SimdLevel, SimdTask};
 use std::ops::Range;
@@ -73,7 +72,9 @@ impl SimdTask for Repeat {
 
 /// Some output lines of one plane, counted over all images.
 pub(super) struct LinesTask<'a> {
-    pub convolution: &'a Depthwise,
+    pub geometry: &'a Geometry,
+    /// Of all channels, tap by tap.
+    pub weights: *const f32,
     pub extents: Extents,
     pub range: Range<usize>,
     pub pixels: Pixels,
@@ -98,8 +99,8 @@ impl<const KW: usize, const SW: usize> SimdTask for LinesOf<'_, KW, SW> {
 impl LinesTask<'_> {
     /// Computes the lines. Every window is a task of its own: in one function for all, the compiler takes minutes.
     pub(super) fn dispatch(self, level: SimdLevel) {
-        let geometry = self.convolution.geometry;
-        let width = if is_compiled(&geometry) { geometry.kernel[2] } else { 0 };
+        let geometry = self.geometry;
+        let width = if is_compiled(geometry) { geometry.kernel[2] } else { 0 };
         match (width, geometry.stride[2]) {
             (3, 1) => level.dispatch(LinesOf::<3, 1>(self)),
             (3, _) => level.dispatch(LinesOf::<3, 2>(self)),
@@ -116,7 +117,7 @@ impl LinesTask<'_> {
     /// The output lines exist.
     #[inline(always)]
     unsafe fn lines<S: Simd, const KW: usize, const SW: usize>(&mut self, s: S) {
-        let has_pairs = has_pairs(&self.convolution.geometry);
+        let has_pairs = has_pairs(self.geometry);
         let most = match has_pairs {
             true if self.pixels.channels <= S::LANES => LINES,
             true => 2,
@@ -124,12 +125,19 @@ impl LinesTask<'_> {
         };
         let length = const { if KW == 0 { TILE } else { segment_length(KW, SW) } };
         let width = self.extents.output[2];
+        let source = Source {
+            geometry: self.geometry,
+            extents: &self.extents,
+            input: self.pixels.input,
+            step: self.pixels.input_step,
+            zeros: self.zeros,
+        };
         for line in self.range.clone().step_by(most) {
             let lines = most.min(self.range.end - line);
             for first in (0..width).step_by(length) {
                 let count = length.min(width - first);
-                let segment = self.fill_table::<KW, SW>(line, lines, first, count);
-                // SAFETY: `fill_table` made the segment of lines and columns inside the image; the operands
+                let segment = source.fill::<KW, SW>(self.table, [line, lines], [first, count]);
+                // SAFETY: `fill` made the segment of lines and columns inside the image; the operands
                 // are those that the caller promises.
                 unsafe { self.segment::<S, KW, SW>(s, &segment, lines) };
             }
@@ -149,7 +157,7 @@ impl LinesTask<'_> {
         let channels = self.pixels.channels;
         let whole = channels - channels % S::LANES;
         // Two tiles a line do not pay for weights that are gathered first.
-        let is_square = is_square(&self.convolution.geometry) && segment.count > 2 * TILE;
+        let is_square = is_square(self.geometry) && segment.count > 2 * TILE;
         let mut weights: BlockWeights = [[0.0; BESIDE]; LARGEST * LARGEST];
         // SAFETY: channels c.. of the addresses, of the weights and of the output exist.
         unsafe {
@@ -184,10 +192,9 @@ impl LinesTask<'_> {
         block: &Range<usize>,
         weights: &'w mut BlockWeights,
     ) -> &'w BlockWeights {
-        let geometry = &self.convolution.geometry;
+        let geometry = self.geometry;
         let (taps, total) = (geometry.taps(), geometry.total_out_channels());
-        let mut from =
-            self.convolution.weights.as_ptr().cast::<f32>().wrapping_add(self.pixels.channel + block.start);
+        let mut from = self.weights.wrapping_add(self.pixels.channel + block.start);
         for row in weights.iter_mut().take(taps) {
             let mut c = 0;
             while c < block.len() {
@@ -215,7 +222,7 @@ impl LinesTask<'_> {
         weights: Option<&BlockWeights>,
     ) {
         let width = self.extents.output[2];
-        let rows = segment.window_rows(start, R, &self.convolution.geometry);
+        let rows = segment.window_rows(start, R, self.geometry);
         // Where rows of the window are missing, those that are there are added one by one.
         let weights = weights.filter(|_| rows[0] + KW + (R - 1) * SW == rows[1]);
         let mut tile = 0;
@@ -323,12 +330,12 @@ impl LinesTask<'_> {
         [c, lanes]: [usize; 2],
         sums: &mut Sums<S>,
     ) {
-        let geometry = &self.convolution.geometry;
+        let geometry = self.geometry;
         let (height, stride) = (geometry.kernel[1], geometry.stride[1]);
         let total = geometry.total_out_channels();
         // SAFETY: the caller's promise; weight rows have every channel.
         unsafe {
-            let weights = self.convolution.weights.as_ptr().cast::<f32>().add(self.pixels.channel + c);
+            let weights = self.weights.add(self.pixels.channel + c);
             let mut table = self.table.as_ptr().add(at);
             let mut z = segment.z.start;
             while z < segment.z.end {
@@ -370,12 +377,12 @@ impl LinesTask<'_> {
         [c, lanes]: [usize; 2],
         sums: &mut Sums<S>,
     ) {
-        let geometry = &self.convolution.geometry;
+        let geometry = self.geometry;
         let [_, height, width] = geometry.kernel;
         let total = geometry.total_out_channels();
         // SAFETY: the caller's promise; weight rows have every channel.
         unsafe {
-            let weights = self.convolution.weights.as_ptr().cast::<f32>().add(self.pixels.channel + c);
+            let weights = self.weights.add(self.pixels.channel + c);
             let mut addresses = self.table.as_ptr();
             for z in segment.z.clone() {
                 for ky in segment.y.clone() {

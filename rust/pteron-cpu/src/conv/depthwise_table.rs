@@ -1,8 +1,7 @@
 //! Which input pixels the tiles of a channels-last depthwise convolution read: a table of addresses for a segment of lines, in
 //! which those beside the input are a stretch of zeros.
 
-use super::depthwise_row::LinesTask;
-use super::geometry::Geometry;
+use super::geometry::{Extents, Geometry};
 use std::ops::Range;
 
 /// Outputs of a tile along a line.
@@ -90,16 +89,27 @@ impl Segment {
     }
 }
 
-impl LinesTask<'_> {
-    /// Fills the table for columns `first..first + count` of `lines` output lines.
-    pub(super) fn fill_table<const KW: usize, const SW: usize>(
-        &mut self,
-        line: usize,
-        lines: usize,
-        first: usize,
-        count: usize,
+/// Where the pixels of a table lie.
+pub(super) struct Source<'a> {
+    pub geometry: &'a Geometry,
+    pub extents: &'a Extents,
+    /// The first channel at pixel 0 of image 0, and floats from pixel to pixel.
+    pub input: *const f32,
+    pub step: usize,
+    /// One per channel: what a pixel outside reads.
+    pub zeros: &'a [f32],
+}
+
+impl Source<'_> {
+    /// Fills the table ([`table_entries`]) for columns `first..first + count` of output lines `line..line + lines`,
+    /// counted over all images.
+    pub fn fill<const KW: usize, const SW: usize>(
+        &self,
+        table: &mut [usize],
+        [line, lines]: [usize; 2],
+        [first, count]: [usize; 2],
     ) -> Segment {
-        let Geometry { kernel, stride, dilation, padding, .. } = self.convolution.geometry;
+        let Geometry { kernel, stride, dilation, padding, .. } = *self.geometry;
         let (input, output) = (self.extents.input, self.extents.output);
         let (rest, oy) = (line / output[1], line % output[1]);
         let (image, oz) = (rest / output[0], rest % output[0]);
@@ -107,9 +117,8 @@ impl LinesTask<'_> {
         let z = inside(oz * stride[0], padding[0], dilation[0], kernel[0], input[0]);
         let y = inside(oy * stride[1], padding[1], dilation[1], rows, input[1]);
         let span = if KW == 0 { TILE * kernel[2] } else { segment_span(KW, SW, count) };
-        let (from, step) = (self.pixels.input, self.pixels.input_step);
         let zeros = self.zeros.as_ptr() as usize;
-        let mut entries = self.table.chunks_exact_mut(span);
+        let mut entries = table.chunks_exact_mut(span);
         for kz in z.clone() {
             for ky in y.clone() {
                 let z = oz * stride[0] + kz * dilation[0] - padding[0];
@@ -126,7 +135,7 @@ impl LinesTask<'_> {
                     };
                     let x = column.wrapping_sub(padding[2]);
                     *slot = match x < input[2] {
-                        true => from.wrapping_add((pixel + x) * step) as usize,
+                        true => self.input.wrapping_add((pixel + x) * self.step) as usize,
                         false => zeros,
                     };
                 }
