@@ -7,7 +7,7 @@
 
 use crate::compute::{Class, Compute};
 use crate::elements::{Reader, Writer};
-use crate::operator::{Operator, kernel, operator};
+use crate::operator::{Operator, operator};
 use crate::ops::layout::same_dtype;
 use crate::ops::pooling::{avg_pool, largest, max_pool};
 use crate::ops::sums::check_float;
@@ -114,10 +114,11 @@ fn prepare_max<const N: usize>(ctx: &PrepareContext<'_>) -> Preparation {
 
 /// Adaptive pooling.
 pub static OPERATORS: &[Operator] = &[
-    kernel(
+    operator(
         "aten::adaptive_avg_pool1d.out(Tensor self, int[1] output_size, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare_average::<1>,
-    ),
+    )
+    .fast("float", |ctx| avg_pool::prepare_adaptive(ctx, 1))
+    .plain(prepare_average::<1>),
     operator(
         "aten::_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!)",
     )

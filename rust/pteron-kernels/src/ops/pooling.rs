@@ -8,7 +8,7 @@
 
 use crate::compute::{Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
-use crate::operator::{Operator, kernel, operator};
+use crate::operator::{Operator, operator};
 use crate::ops::layout::same_dtype;
 use crate::ops::volume::{Volume, extents, integers, places, volumes, with_extents};
 use crate::routine::{Preparation, Routine, dtype_of};
@@ -283,10 +283,11 @@ pub static OPERATORS: &[Operator] = &[
     )
     .fast("float", |ctx| max_pool::prepare(ctx, 3))
     .plain(prepare_max::<3>),
-    kernel(
+    operator(
         "aten::avg_pool1d.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], bool ceil_mode=False, bool count_include_pad=True, *, Tensor(a!) out) -> Tensor(a!)",
-        prepare_average::<1>,
-    ),
+    )
+    .fast("float", |ctx| avg_pool::prepare_fixed(ctx, 1))
+    .plain(prepare_average::<1>),
     operator(
         "aten::avg_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)",
     )

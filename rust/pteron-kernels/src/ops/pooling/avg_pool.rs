@@ -1,8 +1,9 @@
-//! avg_pool2d, avg_pool3d and their adaptive forms on floats: the mean of each window, added up in f32 or in float64.
+//! avg_pool1d, avg_pool2d, avg_pool3d and their adaptive forms on floats: the mean of each window, added up in f32 or in float64.
 //!
 //! The fixed window divides by its size (clipped to the padded input), by the number of elements inside the
 //! input, or by a given number. The adaptive one has windows ⌊o·n/m⌋..⌈(o+1)·n/m⌉.
 
+use super::average_out;
 use super::mean_windows::{Divisor, MeanWindows};
 use super::window::{Extents, Window, Windows, check_sizes, common_order, input_shape, spatial, split};
 use crate::elementwise::columns::Columns;
@@ -13,7 +14,6 @@ use half::{bf16, f16};
 use pteron_core::{ArgSpec, BindArgs, DType, Error, PrepareContext, Result, Scratch};
 use std::marker::PhantomData;
 
-const FIXED_OUT: usize = 7;
 const ADAPTIVE_OUT: usize = 2;
 
 struct AvgPool<T> {
@@ -37,12 +37,14 @@ pub fn prepare_fixed(ctx: &PrepareContext<'_>, rank: usize) -> Preparation {
         return ctx.decline("`count_include_pad` is not known at load");
     };
     let fixed = match ctx.args.get(6) {
+        // That of signals has no divisor.
+        _ if rank == 1 => None,
         Some(ArgSpec::None) => None,
         Some(ArgSpec::Int(Some(d))) if *d != 0 => Some(*d),
         _ => return ctx.decline("the divisor is zero or not known at load"),
     };
     let divisor = Divisor { counts_padding: *counts_padding, fixed };
-    by_dtype(ctx, Windows::Fixed(window), divisor, rank, FIXED_OUT)
+    by_dtype(ctx, Windows::Fixed(window), divisor, rank, average_out(rank))
 }
 
 /// The kernel of adaptive windows, if it takes the call.
@@ -98,8 +100,10 @@ impl<T: Columns> AvgPool<T> {
         let shape = input_shape(&args.args())?;
         let Windows::Fixed(window) = &self.windows else {
             let extents = Windows::adaptive_extents(&args.args(), &shape, self.rank)?;
-            // PyTorch has this rule for the channels of volumes, not for those of images.
-            if extents.input.contains(&0) || (self.rank == 3 && shape[1] == 0) {
+            // PyTorch has this rule for the channels of volumes, not for those of images; one mean of a signal of no elements
+            // is NaN.
+            let is_defined = self.rank == 1 && extents.output == [1; 3];
+            if (extents.input.contains(&0) && !is_defined) || (self.rank == 3 && shape[1] == 0) {
                 return Err(Error::kernel("the mean of no elements is not defined").got(shape.to_string()));
             }
             return Ok(extents);

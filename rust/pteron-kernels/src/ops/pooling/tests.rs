@@ -266,6 +266,65 @@ fn adaptive_windows_cover_the_input() {
     }
 }
 
+/// Signals: fixed and adaptive means of every float and both memory orders beside the plain kernels.
+#[test]
+fn means_of_signals() {
+    signals::<f32>(f64::from, |v| v, 2e-6);
+    signals::<f64>(|v| v, f64::from, 1e-13);
+    signals::<f16>(f64::from, f16::from_f32, 2e-3);
+    signals::<bf16>(f64::from, bf16::from_f32, 1e-2);
+}
+
+fn signals<T: Element>(number: fn(T) -> f64, of: fn(f32) -> T, within: f64) {
+    // Shape; kernel, stride and padding of a fixed window, its rounding, whether padding counts; outputs.
+    for ([n, ch, length], window, out) in [
+        ([2, 3, 40], Some(([3, 2, 1], false, true)), 20),
+        ([1, 17, 41], Some(([4, 3, 2], true, false)), 15),
+        ([2, 5, 9], Some(([5, 1, 0], true, true)), 5),
+        ([0, 3, 4], Some(([2, 2, 0], false, true)), 2),
+        ([2, 19, 70], None, 9),
+        ([3, 4, 5], None, 7),
+        ([1, 33, 64], None, 1),
+        ([2, 3, 0], None, 1),
+    ] {
+        let list = |v: i64| CallArg::Ints(vec![v]);
+        let arguments = || match window {
+            None => ("aten::adaptive_avg_pool1d.out", vec![list(out as i64)]),
+            Some(([kernel, stride, padding], is_ceil, counts_padding)) => {
+                let window = vec![list(kernel), list(stride), list(padding)];
+                let flags = [CallArg::bool(is_ceil), CallArg::bool(counts_padding)];
+                ("aten::avg_pool1d.out", window.into_iter().chain(flags).collect())
+            }
+        };
+        let x: Vec<T> = numbers(n * ch * length, 3).into_iter().map(of).collect();
+        for order in [[0, 1, 2], [0, 2, 1]].map(|o| DimOrder::new(&o).unwrap()) {
+            let call = |variant: &str, isa: Isa| {
+                let (operator, arguments) = arguments();
+                let mut args =
+                    vec![CallArg::Tensor(HostTensor::in_order(&[n, ch, length], order, &x).unwrap())];
+                args.extend(arguments);
+                let at = args.len();
+                args.push(CallArg::Tensor(HostTensor::zeros_in_order(T::DTYPE, &[n, ch, out], order).unwrap()));
+                let mut call =
+                    SingleCall::new(prepare_of(operator, variant), &profile(isa)?, args).unwrap().unwrap();
+                let grid = call.bind().unwrap();
+                call.run(grid, true).unwrap();
+                Some(call.output::<T>(at).unwrap())
+            };
+            let want = call("reference", Isa::Portable).unwrap();
+            assert_eq!(want.len(), n * ch * out);
+            for isa in Isa::ALL {
+                let Some(got) = call("float", isa) else { continue };
+                for (i, (a, b)) in got.iter().zip(&want).enumerate() {
+                    let (a, b) = (number(*a), number(*b));
+                    let same = (a - b).abs() <= within || (a.is_nan() && b.is_nan());
+                    assert!(same, "{isa:?} {window:?} {order:?} {i}: {a} instead of {b}");
+                }
+            }
+        }
+    }
+}
+
 /// Volumes: both pools against plain loops.
 #[test]
 fn windows_over_volumes() {
