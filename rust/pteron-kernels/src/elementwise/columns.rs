@@ -9,7 +9,7 @@ use pteron_core::Element;
 
 mod numbers;
 
-/// Vectors of a block of f32.
+/// Vectors of a block of f32 at most; [`Simd::BLOCK`] of them are used.
 const VECTORS: usize = 4;
 /// Numbers of a block of float64.
 const DOUBLES: usize = 16;
@@ -55,6 +55,8 @@ pub trait Number: Columns<Number = Self> + PartialOrd {
 
     /// Numbers of a block.
     fn width<S: Simd>() -> usize;
+    /// What functions of blocks go through: vectors, or numbers.
+    fn parts<S: Simd>() -> usize;
     /// The nearest number.
     fn of(v: f64) -> Self;
     /// A place that fits.
@@ -136,7 +138,7 @@ macro_rules! columns_of_f32 {
             #[inline(always)]
             unsafe fn load_block<S: Simd>(s: S, p: *const Self, n: usize) -> [S::F; VECTORS] {
                 let mut v = [s.zero(); VECTORS];
-                for (k, slot) in v.iter_mut().enumerate() {
+                for (k, slot) in v.iter_mut().enumerate().take(S::BLOCK) {
                     let left = n.saturating_sub(k * S::LANES);
                     if left > 0 {
                         // SAFETY: as many elements as are left of the `n`.
@@ -147,15 +149,14 @@ macro_rules! columns_of_f32 {
             }
             #[inline(always)]
             unsafe fn store_block<S: Simd>(s: S, p: *mut Self, v: [S::F; VECTORS], n: usize) {
-                for (k, v) in v.iter().enumerate() {
+                for (k, v) in v.iter().enumerate().take(S::BLOCK) {
                     let left = n.saturating_sub(k * S::LANES).min(S::LANES);
                     if left == 0 {
                         break;
                     }
                     // SAFETY: as many elements as are left of the `n`.
                     unsafe {
-                        let p = p.add(k * S::LANES);
-                        if Self::IS_NUMBER { s.store_up_to(p.cast(), *v, left) } else { store_up_to(s, p, *v, left) }
+                        store_up_to(s, p.add(k * S::LANES), *v, left);
                     }
                 }
             }

@@ -14,7 +14,7 @@ use crate::frame::framed;
 use crate::grid_kernel::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
-use pteron_core::{Args, Bool8, Error, PrepareContext, Result};
+use pteron_core::{Args, Bool8, Error, Isa, PrepareContext, Result};
 use std::marker::PhantomData;
 
 struct FunctionBody {
@@ -29,7 +29,8 @@ struct FunctionBody {
 /// the elements to compute.
 ///
 /// # Safety
-/// Operands are readable and the result writable at these elements, of the dtypes that it was made for.
+/// Operands are readable and the result writable at these elements, of the dtypes that it was made for. The level is not the
+/// portable one.
 type DirectFn = unsafe fn(SimdLevel, Parameters, [*const u8; MAX_OPERANDS], *mut u8, [usize; 2]);
 
 /// Of operands of type `A`, the first one of type `C`.
@@ -49,7 +50,14 @@ unsafe fn direct<F: Pointwise<N>, C: Source, A: Source + Sink, const N: usize>(
     }
     let lead = operands[0].cast::<C>().wrapping_add(first);
     let out = out.cast::<A>().wrapping_add(first);
-    level.dispatch(Direct { parameters, lead, from, out, n: last - first, function: PhantomData::<F> });
+    level.dispatch_vectors(Direct {
+        parameters,
+        lead,
+        from,
+        out,
+        n: last - first,
+        function: PhantomData::<F>,
+    });
 }
 
 struct Direct<F, C, A, const N: usize> {
@@ -119,6 +127,7 @@ pub fn prepare<F: Pointwise<N>, const N: usize>(ctx: &PrepareContext<'_>) -> Pre
         cost: F::COST + if is_single { 0 } else { 2 },
         function: |args| F::parameters(args).map(Function::of::<F, N>),
         direct: match stored {
+            _ if level.isa() == Isa::Portable => None,
             Stored::Binary16 => direct_of::<F, f16, N>(),
             Stored::Brain16 => direct_of::<F, bf16, N>(),
             _ if F::HAS_CONDITION => Some(direct::<F, Bool8, f32, N>),

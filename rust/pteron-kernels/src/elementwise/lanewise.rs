@@ -395,18 +395,7 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> UnitKernel for LanewiseKerne
     }
 
     fn bind(&self, args: &mut BindArgs<'_>, plan: &mut BroadcastPlan<N>) -> Result<Split> {
-        let mut shapes = [Dims::EMPTY; N];
-        for (i, shape) in shapes.iter_mut().enumerate() {
-            *shape = *args.args().tensor(i)?.shape();
-        }
-        args.resize(self.out, &broadcast_shape(&std::array::from_fn::<_, N, _>(|i| &shapes[i]))?)?;
-        let args = args.args();
-        let out = args.output(self.out)?;
-        let mut metas: [&TensorMeta; N] = [out.meta(); N];
-        for (i, meta) in metas.iter_mut().enumerate() {
-            *meta = args.tensor(i)?.meta();
-        }
-        *plan = BroadcastPlan::new(out.meta(), metas);
+        *plan = bind_operands(args, self.out)?;
         Ok(Split::new(plan.numel(), CHUNK, plan.numel().min(CHUNK) / 16 * F::COST))
     }
 
@@ -422,6 +411,22 @@ impl<F: Lanewise<T, N>, T: Element, const N: usize> UnitKernel for LanewiseKerne
             if F::COST >= WIDE { self.level.dispatch(task) } else { self.level.dispatch_narrow(task) };
         if is_refused { Err(F::refusal()) } else { Ok(()) }
     }
+}
+
+/// The walk over operands `0..N`, whose shape the output gets: one code for all functions and types.
+fn bind_operands<const N: usize>(args: &mut BindArgs<'_>, out: usize) -> Result<BroadcastPlan<N>> {
+    let mut shapes = [Dims::EMPTY; N];
+    for (i, shape) in shapes.iter_mut().enumerate() {
+        *shape = *args.args().tensor(i)?.shape();
+    }
+    args.resize(out, &broadcast_shape(&std::array::from_fn::<_, N, _>(|i| &shapes[i]))?)?;
+    let args = args.args();
+    let out = args.output(out)?;
+    let mut metas: [&TensorMeta; N] = [out.meta(); N];
+    for (i, meta) in metas.iter_mut().enumerate() {
+        *meta = args.tensor(i)?.meta();
+    }
+    Ok(BroadcastPlan::new(out.meta(), metas))
 }
 
 struct LanewiseTask<'a, F: Lanewise<T, N>, T: Element, const N: usize> {

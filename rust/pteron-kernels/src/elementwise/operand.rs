@@ -6,6 +6,7 @@
 //! block. Unsafe island (raw pointers).
 
 use super::broadcast::{BroadcastPlan, Run};
+use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::Bool8;
 
@@ -15,7 +16,7 @@ pub const BLOCK: usize = 1024;
 pub const SPACE: usize = 2 * BLOCK;
 
 /// An element of memory that is computed with as f32.
-pub trait Source: Copy + Send + Sync + 'static {
+pub trait Source: bytemuck::Zeroable + Copy + Send + Sync + 'static {
     /// May blocks be read where they lie?
     const IS_F32: bool = false;
     /// One element.
@@ -26,7 +27,7 @@ pub trait Source: Copy + Send + Sync + 'static {
     /// They are readable at `p`.
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F {
-        let mut block = [0f32; crate::vector_math::simd::MAX_LANES];
+        let mut block = [0f32; MAX_LANES];
         for (i, slot) in block.iter_mut().enumerate().take(S::LANES) {
             // SAFETY: i < LANES, and the caller promises so many elements at `p`.
             *slot = unsafe { (*p.add(i)).number() };
@@ -42,7 +43,8 @@ pub trait Source: Copy + Send + Sync + 'static {
 /// They are readable at `p`.
 #[inline(always)]
 pub unsafe fn load_up_to<S: Simd, A: Source>(s: S, p: *const A, n: usize) -> S::F {
-    // SAFETY: the caller promises `n` elements at `p`; partial loads and the loop touch no more.
+    const { assert!(S::LANES <= MAX_LANES) };
+    // SAFETY: the caller promises `n` elements at `p`, of which no more are read; a block has every lane.
     unsafe {
         if n >= S::LANES {
             return A::load(s, p);
@@ -50,11 +52,10 @@ pub unsafe fn load_up_to<S: Simd, A: Source>(s: S, p: *const A, n: usize) -> S::
         if A::IS_F32 {
             return s.load_partial(p.cast(), n);
         }
-        let mut block = [0f32; crate::vector_math::simd::MAX_LANES];
-        for (i, slot) in block.iter_mut().enumerate().take(n) {
-            *slot = (*p.add(i)).number();
-        }
-        s.load(block.as_ptr())
+        // Copied and converted as a whole: little code, of which kernels have much.
+        let mut block = [A::zeroed(); MAX_LANES];
+        p.copy_to_nonoverlapping(block.as_mut_ptr(), n);
+        A::load(s, block.as_ptr())
     }
 }
 
@@ -64,21 +65,25 @@ pub unsafe fn load_up_to<S: Simd, A: Source>(s: S, p: *const A, n: usize) -> S::
 /// `p` is writable for as many elements.
 #[inline(always)]
 pub unsafe fn store_up_to<S: Simd, B: Sink>(s: S, p: *mut B, v: S::F, n: usize) {
+    const { assert!(S::LANES <= MAX_LANES) };
     // SAFETY: the caller promises room for `n` elements at `p`, and no more are stored; the block has every lane.
     unsafe {
         if n >= S::LANES {
             return B::store(s, p, v);
         }
-        let mut block = [0f32; crate::vector_math::simd::MAX_LANES];
-        s.store(block.as_mut_ptr(), v);
-        for (i, v) in block.iter().enumerate().take(n) {
-            *p.add(i) = B::of_number(*v);
+        if B::IS_F32 {
+            return s.store_partial(p.cast(), v, n);
         }
+        let mut block = [B::zeroed(); MAX_LANES];
+        B::store(s, block.as_mut_ptr(), v);
+        p.copy_from_nonoverlapping(block.as_ptr(), n);
     }
 }
 
 /// An element that results in f32 are stored as.
-pub trait Sink: Copy + Send + Sync + 'static {
+pub trait Sink: bytemuck::Zeroable + Copy + Send + Sync + 'static {
+    /// Are results stored as they are?
+    const IS_F32: bool = false;
     /// One number.
     fn of_number(v: f32) -> Self;
     /// `LANES` numbers.
@@ -102,6 +107,7 @@ impl Source for f32 {
 }
 
 impl Sink for f32 {
+    const IS_F32: bool = true;
     #[inline(always)]
     fn of_number(v: f32) -> f32 {
         v
@@ -186,7 +192,7 @@ macro_rules! quantised {
             }
             #[inline(always)]
             unsafe fn store<S: Simd>(s: S, p: *mut $t, v: S::F) {
-                let mut block = [0f32; crate::vector_math::simd::MAX_LANES];
+                let mut block = [0f32; MAX_LANES];
                 // SAFETY: the block has every lane; the caller promises room for LANES elements at `p`.
                 unsafe {
                     s.store(block.as_mut_ptr(), v);

@@ -55,6 +55,24 @@ impl SimdLevel {
         }
     }
 
+    /// Runs `task` with this instruction set unless it is the portable one, of which callers have another way: for work
+    /// that only instructions for vectors make quick, where a portable variant would be code for nobody.
+    #[inline(always)]
+    pub fn dispatch_vectors<T: SimdTask>(self, task: T) {
+        match self.0 {
+            // SAFETY: `at_most`, the only constructor, detected the features.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => drop(unsafe { super::avx512::enter(task) }),
+            // SAFETY: `at_most`, the only constructor, detected AVX2, FMA and F16C.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => drop(unsafe { super::avx2::enter(task) }),
+            // SAFETY: `at_most`, the only constructor, detected NEON.
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => drop(unsafe { super::neon::enter(task) }),
+            _ => unreachable!("the portable level has no instructions for vectors"),
+        }
+    }
+
     /// Runs `task` with this instruction set.
     #[inline(always)]
     pub fn dispatch<T: SimdTask>(self, task: T) -> T::Output {

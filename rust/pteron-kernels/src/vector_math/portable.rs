@@ -83,6 +83,7 @@ impl Simd for Portable {
     type D = [f64; N / 2];
     type L = [i64; N / 2];
     const LANES: usize = N;
+    const BLOCK: usize = 1;
 
     splats! {
         splat(f32) -> F;

@@ -28,6 +28,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Vectors that a long function is computed for at once: 1, 2 or 4.
     const AT_ONCE: usize = 1;
+    /// Vectors of a block of neighbouring numbers ([`crate::elementwise::columns`]), at most 4: as many as registers hold.
+    const BLOCK: usize = 4;
     /// Does [`Simd::fma_double`] round once?
     const FUSES_DOUBLE: bool = false;
 

@@ -10,18 +10,18 @@ macro_rules! by_part {
         #[inline(always)]
         fn $name<S: Simd>($s: S, mut a: Self::Block<S> $(, $b: Self::Block<S>)?) -> Self::Block<S> {
             let _ = $s;
-            by_part!(@each a, $a $(, $b)?, $body);
+            by_part!(@each a, $a $(, $b)?, S, $body);
             a
         }
     )* };
-    (@each $all:ident, $a:ident, $body:expr) => {
-        for a in &mut $all {
+    (@each $all:ident, $a:ident, $s:ty, $body:expr) => {
+        for a in $all.iter_mut().take(Self::parts::<$s>()) {
             let $a = *a;
             *a = $body;
         }
     };
-    (@each $all:ident, $a:ident, $b:ident, $body:expr) => {
-        for (a, $b) in $all.iter_mut().zip($b) {
+    (@each $all:ident, $a:ident, $b:ident, $s:ty, $body:expr) => {
+        for (a, $b) in $all.iter_mut().zip($b).take(Self::parts::<$s>()) {
             let $a = *a;
             *a = $body;
         }
@@ -39,7 +39,11 @@ impl Number for f32 {
 
     #[inline(always)]
     fn width<S: Simd>() -> usize {
-        VECTORS * S::LANES
+        S::BLOCK * S::LANES
+    }
+    #[inline(always)]
+    fn parts<S: Simd>() -> usize {
+        S::BLOCK
     }
     #[inline(always)]
     fn of(v: f64) -> f32 {
@@ -104,7 +108,7 @@ impl Number for f32 {
         v: Self::Block<S>,
         places: Self::Places<S>,
     ) -> (Self::Block<S>, Self::Places<S>) {
-        for k in 0..VECTORS {
+        for k in 0..S::BLOCK {
             let wins = s.or(s.gt(v[k], best[k]), s.not(s.eq(v[k], v[k])));
             best[k] = s.select(wins, v[k], best[k]);
             best_places[k] = s.select(wins, places[k], best_places[k]);
@@ -119,7 +123,7 @@ impl Number for f32 {
         places: Self::Places<S>,
     ) -> (Self::Block<S>, Self::Places<S>) {
         let (zero, one) = (s.zero(), s.splat(1.0));
-        for k in 0..VECTORS {
+        for k in 0..S::BLOCK {
             // Below zero where the new place comes first: places are not negative, so that nothing wraps.
             let (place, so_far) = (s.to_bits(places[k]), s.to_bits(best_places[k]));
             let behind = s.to_float(s.sub_i(place, so_far));
@@ -135,7 +139,7 @@ impl Number for f32 {
     #[inline(always)]
     unsafe fn load_strided<S: Simd>(s: S, p: *const f32, step: usize, n: usize) -> Self::Block<S> {
         let mut v = [s.zero(); VECTORS];
-        for (k, slot) in v.iter_mut().enumerate() {
+        for (k, slot) in v.iter_mut().enumerate().take(S::BLOCK) {
             let left = n.saturating_sub(k * S::LANES);
             if left > 0 {
                 // SAFETY: as many elements as are left of the `n`.
@@ -167,6 +171,10 @@ impl Number for f64 {
 
     #[inline(always)]
     fn width<S: Simd>() -> usize {
+        DOUBLES
+    }
+    #[inline(always)]
+    fn parts<S: Simd>() -> usize {
         DOUBLES
     }
     #[inline(always)]
