@@ -71,7 +71,7 @@ pub unsafe fn store_up_to<S: Simd, B: Sink>(s: S, p: *mut B, v: S::F, n: usize) 
         if n >= S::LANES {
             return B::store(s, p, v);
         }
-        if B::IS_F32 {
+        if B::AS_THEY_ARE {
             return s.store_partial(p.cast(), v, n);
         }
         let mut block = [B::zeroed(); MAX_LANES];
@@ -83,7 +83,7 @@ pub unsafe fn store_up_to<S: Simd, B: Sink>(s: S, p: *mut B, v: S::F, n: usize) 
 /// An element that results in f32 are stored as.
 pub trait Sink: bytemuck::Zeroable + Copy + Send + Sync + 'static {
     /// Are results stored as they are?
-    const IS_F32: bool = false;
+    const AS_THEY_ARE: bool = false;
     /// One number.
     fn of_number(v: f32) -> Self;
     /// `LANES` numbers.
@@ -107,7 +107,7 @@ impl Source for f32 {
 }
 
 impl Sink for f32 {
-    const IS_F32: bool = true;
+    const AS_THEY_ARE: bool = true;
     #[inline(always)]
     fn of_number(v: f32) -> f32 {
         v
