@@ -84,6 +84,11 @@ const SMALL_PANELS: usize = 256 << 10;
 /// Panels after which a post chain runs: enough columns for its loops, few enough to be in the cache.
 const POST_PANELS: usize = 4;
 
+/// Longest k of tiles that fetch what they write: others wait for little beside their arithmetic.
+const SHORT: usize = 128;
+/// Elements of C from which a call before has pushed it out of the second-level cache.
+const FAR_RESULTS: usize = 256 << 10;
+
 /// A block of A as the tiles read it.
 #[derive(Clone, Copy)]
 struct LeftRows {
@@ -106,6 +111,8 @@ struct BlockPlace<'a> {
     is_last: bool,
     a: LeftRows,
     panels: &'a Range<usize>,
+    /// [`Fetch::results`].
+    fetches_results: bool,
 }
 
 /// A panel of B as the tiles read it.
@@ -195,6 +202,7 @@ impl Gemm<'_> {
                 is_last,
                 a,
                 panels,
+                fetches_results: k.len() <= SHORT && self.m * self.n >= FAR_RESULTS,
             };
             // SAFETY: the caller's contract; rows, panels and k are in range.
             unsafe { self.run_k_block(tiles, &at, scratch) };
@@ -414,7 +422,7 @@ impl Gemm<'_> {
             b: panel.b.wrapping_add(in_panel),
             b_stride: panel.stride,
             b_panel_stride: panel.panel_stride,
-            fetch,
+            fetch: Fetch { results: at.fetches_results, ..fetch },
             c: self.c.wrapping_add(c_row * self.c_stride + column),
             c_stride: self.c_stride,
             columns: self.n - column,
