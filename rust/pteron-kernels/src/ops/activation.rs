@@ -19,7 +19,7 @@ use crate::vector_math::{
     erf::erf,
     exp::{exp, expm1},
     log::{log1p, logit},
-    sigmoid::sigmoid,
+    sigmoid::silu,
     tanh::tanh,
 };
 use lanes::{
@@ -44,7 +44,7 @@ functions! {
     GeluTanh = "gelu_tanh", 10, ulps 4.0, |s, [x]| gelu_tanh(s, x),
         if |args| matches!(args.get(1), Some(ArgSpec::String("tanh")));
     /// x / (1 + e^-x).
-    Silu = "silu", 10, ulps 4.0, |s, [x]| s.mul(x, sigmoid(s, x));
+    Silu = "silu", 10, ulps 4.0, |s, [x]| silu(s, x);
     /// x > 0 ? scale x : alpha scale (e^(input_scale x) - 1).
     Elu { low, scale, input_scale } = "elu", 20, ulps 4.0,
         |s, [x]| {

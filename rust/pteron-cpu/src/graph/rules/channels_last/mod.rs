@@ -8,13 +8,15 @@
 //! makes the whole cheapest, which is a minimal cut ([`min_cut`]): where two operations want a tensor in
 //! different orders, a copy stands between them, once for all that want the other one. Tensors at the border
 //! keep the file's order; constants are reordered at load. Permutes between images and rows of their pixels cost
-//! nothing where the image is channels-last ([`rows_of_images`]).
+//! nothing where the image is channels-last ([`rows_of_images`]), and those that cut it into patches move whole pixels
+//! ([`patches`]).
 //!
 //! Exact where kernels sum in the same order whatever the layout; convolutions, pools and means do not, so
 //! results differ by rounding (about 1e-7 of the largest). Runs before the rules that fuse, since those ask
 //! for tensors that lie alike.
 
 mod min_cut;
+mod patches;
 mod roles;
 mod rows_of_images;
 #[cfg(test)]
@@ -25,6 +27,7 @@ use super::rule::Rule;
 use super::sink_views::sink_image_views;
 use crate::graph::{Argument, Draft, Graph, Host, NodeId, TensorId};
 use min_cut::{NEVER, Network, SINK, SOURCE};
+use patches::by_pixels;
 use pteron_core::{AlignedBuffer, ConstantView, DimOrder, Dynamism, Result, TensorSpec};
 use roles::{Group, Role, copy_ns, groups, is_neutral, order_of, role};
 use rows_of_images::{into_views, row_permute, unflatten};
@@ -42,7 +45,7 @@ fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
     if !graph.live().any(is_convolution) {
         return Ok(0);
     }
-    let unflattened = unflatten(graph);
+    let unflattened = unflatten(graph) + by_pixels(graph);
     let demands = Demands::new(graph);
     let orders = demands.cheapest(graph);
     let count = demands.apply(graph, host, &orders)?;

@@ -26,26 +26,26 @@ pub(super) struct RowPermute {
 }
 
 /// The dimensions that are asked of an image or volume with `rank` to have its channels last.
-fn to_rows(rank: usize) -> SmallVec<[i64; 5]> {
+pub(super) fn to_rows(rank: usize) -> SmallVec<[i64; 5]> {
     let mut dims: SmallVec<[i64; 5]> = (0..rank as i64).collect();
     dims.get_mut(1..).unwrap_or_default().rotate_left(1);
     dims
 }
 
 /// The dimensions that are asked of rows of pixels to be an image again.
-fn to_image(rank: usize) -> SmallVec<[i64; 5]> {
+pub(super) fn to_image(rank: usize) -> SmallVec<[i64; 5]> {
     let mut dims: SmallVec<[i64; 5]> = (0..rank as i64).collect();
     dims.get_mut(1..).unwrap_or_default().rotate_right(1);
     dims
 }
 
 /// Of images and volumes. Signals of rank 3 look like flattened ones.
-fn is_image_rank(rank: usize) -> bool {
+pub(super) fn is_image_rank(rank: usize) -> bool {
     matches!(rank, 4 | 5)
 }
 
 /// The dimensions of a permute that is as the file has it, none of them negative.
-fn permuted(graph: &Graph, node: &Node) -> Option<SmallVec<[i64; 5]>> {
+pub(super) fn permuted(graph: &Graph, node: &Node) -> Option<SmallVec<[i64; 5]>> {
     let is_permute = node.op == Op::Opaque && node.operator == PERMUTE && node.epilogue.is_none();
     let rank = graph.tensor(node.input(0).filter(|_| is_permute)?).spec.shape.len() as i64;
     Some(node.ints(1)?.iter().map(|d| if *d < 0 { *d + rank } else { *d }).collect())
@@ -141,7 +141,7 @@ pub(super) fn unflatten(graph: &mut Graph) -> usize {
 }
 
 /// Row-major, of the same shape in every call.
-fn is_plain(spec: &TensorSpec) -> bool {
+pub(super) fn is_plain(spec: &TensorSpec) -> bool {
     spec.dim_order.is_contiguous() && !spec.is_dynamic()
 }
 
@@ -180,7 +180,7 @@ fn permute_image(graph: &mut Graph, id: NodeId) -> bool {
         return false;
     };
     let permuted = graph.new_tensor(pixels);
-    replace_by_two(graph, id, permute(image, &dims, permuted), view(permuted, &spec, rows))
+    replace_by(graph, id, [permute(image, &dims, permuted)], view(permuted, &spec, rows))
 }
 
 /// Permutes rows into the image that `id` shows, if it views rows that were permuted when they were flat.
@@ -206,11 +206,11 @@ fn permute_rows(graph: &mut Graph, id: NodeId) -> bool {
     let Some(pixels) = pixels.filter(|_| is_fit) else { return false };
     let shown = graph.new_tensor(pixels.clone());
     let last = permute(shown, &to_image(spec.shape.len()), image);
-    replace_by_two(graph, id, view(rows, &pixels, shown), last)
+    replace_by(graph, id, [view(rows, &pixels, shown)], last)
 }
 
 /// What made `tensor`, through views, if nobody else reads it or one of them.
-fn only_maker(graph: &Graph, mut tensor: TensorId) -> Option<NodeId> {
+pub(super) fn only_maker(graph: &Graph, mut tensor: TensorId) -> Option<NodeId> {
     for _ in 0..MOST_VIEWS {
         let producer = graph.sole_producer(tensor)?;
         let node = graph.node(producer);
@@ -222,16 +222,23 @@ fn only_maker(graph: &Graph, mut tensor: TensorId) -> Option<NodeId> {
     None
 }
 
-/// Replaces `id` by `first` and `last`, or changes nothing. What nobody reads any more goes, so that rules which ask for
+/// Replaces `id` by `before` and `last`, or changes nothing. What nobody reads any more goes, so that rules which ask for
 /// an only reader find one.
-fn replace_by_two(graph: &mut Graph, id: NodeId, first: Draft, last: Draft) -> bool {
+pub(super) fn replace_by<const N: usize>(
+    graph: &mut Graph,
+    id: NodeId,
+    before: [Draft; N],
+    last: Draft,
+) -> bool {
     let read = graph.node(id).input(0);
-    let inserted = graph.insert_before(id, first);
+    let inserted = before.map(|draft| graph.insert_before(id, draft));
     let is_replaced = graph.replace(&[id], last).is_some();
     if is_replaced {
         remove_unread(graph, read);
     } else {
-        graph.remove(inserted);
+        for node in inserted.into_iter().rev() {
+            graph.remove(node);
+        }
     }
     is_replaced
 }
@@ -249,16 +256,16 @@ fn remove_unread(graph: &mut Graph, mut tensor: Option<TensorId>) {
 }
 
 /// A spec with the elements of `like` and another shape, row-major.
-fn row_major(like: &TensorSpec, shape: impl Iterator<Item = usize>) -> Option<TensorSpec> {
+pub(super) fn row_major(like: &TensorSpec, shape: impl Iterator<Item = usize>) -> Option<TensorSpec> {
     let shape: SmallVec<[usize; 5]> = shape.collect();
     TensorSpec::contiguous(like.dtype, &shape).ok()
 }
 
-fn view(base: TensorId, spec: &TensorSpec, shown: TensorId) -> Draft {
+pub(super) fn view(base: TensorId, spec: &TensorSpec, shown: TensorId) -> Draft {
     Draft::view(base, Argument::extents(&spec.shape), shown)
 }
 
-fn permute(input: TensorId, dims: &[i64], output: TensorId) -> Draft {
+pub(super) fn permute(input: TensorId, dims: &[i64], output: TensorId) -> Draft {
     Draft::call(PERMUTE, vec![Argument::Tensor(input), Argument::ints(dims)], output)
 }
 

@@ -276,6 +276,61 @@ fn an_image_of_rows_that_are_overwritten_is_copied() {
     assert_eq!((image(&b, back), copies(&b)), ("planes", 1));
 }
 
+/// Dimensions of all permutes that are left.
+fn permutes(b: &Builder) -> Vec<Vec<i64>> {
+    let permutes = b.graph.live().filter(|(_, n)| n.operator == "aten::permute_copy.out");
+    permutes.map(|(_, n)| n.ints(1).unwrap().to_vec()).collect()
+}
+
+#[test]
+fn patches_are_cut_and_put_together_by_whole_pixels() {
+    for batch in [1, 2] {
+        let mut b = Builder::new();
+        let shape = [batch, 64, 28, 28];
+        let x = b.border(&shape);
+        let y = convolution(&mut b, x, &[64, 1, 3, 3], 64, &shape);
+        let z = convolution(&mut b, y, &[64, 64, 1, 1], 1, &shape);
+        let v = view(&mut b, z, &[batch * 64 * 14, 2, 14, 2]);
+        let p = permute(&mut b, v, &[0, 2, 1, 3], &[batch * 64 * 14, 14, 2, 2]);
+        let v = view(&mut b, p, &[batch, 64, 196, 4]);
+        let tokens = permute(&mut b, v, &[0, 3, 2, 1], &[batch, 4, 196, 64]);
+        let r = b.call("aten::relu.out", &[tokens], &[batch, 4, 196, 64]);
+        let p = permute(&mut b, r, &[0, 3, 2, 1], &[batch, 64, 196, 4]);
+        let v = view(&mut b, p, &[batch * 64 * 14, 14, 2, 2]);
+        let p = permute(&mut b, v, &[0, 2, 1, 3], &[batch * 64 * 14, 2, 14, 2]);
+        let back = view(&mut b, p, &shape);
+        let y = convolution(&mut b, back, &[64, 64, 1, 1], 1, &shape);
+        let out = convolution(&mut b, y, &[64, 1, 3, 3], 64, &shape);
+        b.name("out", out).pin("out", 1 << 20);
+        assert!(applied(&mut b) > 0);
+        assert_eq!([z, back].map(|t| image(&b, t)), ["pixels", "pixels"]);
+        // Of rows, columns and channels, behind the images of a batch.
+        let expected: [&[i64]; 2] = match batch {
+            1 => [&[1, 3, 0, 2, 4], &[2, 0, 3, 1, 4]],
+            _ => [&[0, 2, 4, 1, 3, 5], &[0, 3, 1, 4, 2, 5]],
+        };
+        assert_eq!(permutes(&b), expected, "{:?}", operators(&b));
+        // The relu reads what was cut, and nothing else.
+        assert_eq!(b.graph.tensor(tokens).spec.shape[..], [batch, 4, 196, 64]);
+    }
+}
+
+#[test]
+fn patches_of_an_image_that_is_overwritten_stay() {
+    let mut b = Builder::new();
+    let x = b.border(IMAGE);
+    let v = view(&mut b, x, &[64 * 14, 2, 14, 2]);
+    let p = permute(&mut b, v, &[0, 2, 1, 3], &[64 * 14, 14, 2, 2]);
+    let other = b.call("aten::neg.out", &[p], &[64 * 14, 14, 2, 2]);
+    b.name("other", other).pin("other", 0);
+    let v = view(&mut b, p, &[1, 64, 196, 4]);
+    permute(&mut b, v, &[0, 3, 2, 1], &[1, 4, 196, 64]);
+    let y = convolution(&mut b, other, &[64, 1, 3, 3], 64, IMAGE);
+    mean(&mut b, y, false, &[1, 64]);
+    applied(&mut b);
+    assert_eq!(permutes(&b), [[0, 2, 1, 3], [0, 3, 2, 1]], "{:?}", operators(&b));
+}
+
 #[test]
 fn any_number_of_views_may_follow() {
     let mut b = Builder::new();
