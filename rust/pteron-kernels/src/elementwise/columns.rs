@@ -109,6 +109,13 @@ pub trait Number: Columns<Number = Self> + PartialOrd {
         v: Self::Block<S>,
         places: Self::Places<S>,
     ) -> (Self::Block<S>, Self::Places<S>);
+    /// `v` and its places where it is larger than the best (`LARGEST`) or else smaller, or the first NaN.
+    fn overtake<S: Simd, const LARGEST: bool>(
+        s: S,
+        best: (Self::Block<S>, Self::Places<S>),
+        v: Self::Block<S>,
+        places: Self::Places<S>,
+    ) -> (Self::Block<S>, Self::Places<S>);
     /// Loads `n` numbers, at most those of a block, that lie `step` apart.
     ///
     /// # Safety

@@ -1,5 +1,5 @@
-//! Reductions that choose: amax, amin, max, min, argmax, argmin, any, all. The fast kernels are in [`crate::reduction`] and
-//! `truth`.
+//! Reductions that choose: amax, amin, max, min, argmax, argmin, any, all. The fast kernels are in [`crate::reduction`],
+//! `places` and `truth`.
 //!
 //! Shape: the reduced dimensions vanish or become 1. Dtype: kept; positions are int64. Edge cases:
 //! the first NaN wins, of equal elements the first; an extreme of nothing is an error, `any` of
@@ -7,7 +7,7 @@
 
 use crate::compute::{Class, Compute, Kind, by_kind};
 use crate::elements::{Reader, Writer};
-use crate::operator::{Operator, kernel, operator};
+use crate::operator::{Operator, operator};
 use crate::ops::layout::same_dtype;
 use crate::reduction::fold::Kind as FoldKind;
 use crate::reduction::plain::{Reduction, bind_reduced, check_not_empty, in_parts, listed_dims, row_major};
@@ -15,9 +15,12 @@ use crate::reduction::shape::DimsArg;
 use crate::reduction::{float, other_dtypes};
 use crate::routine::{Preparation, dtype_of};
 use crate::shape::{all_dims, dim_set, wrap_dim};
+use places::Form;
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::ops::Range;
 
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod places;
 mod truth;
 
 /// Does `candidate` replace `best`?
@@ -228,6 +231,9 @@ fn truth_of_bools<const ANY: bool>(ctx: &PrepareContext<'_>) -> Preparation {
     truth_all::<ANY>(ctx)
 }
 
+const VALUE_AND_PLACE: Form = Form { is_largest: true, value: Some(3), place: 4, set: one_dim };
+const PLACE: Form = Form { is_largest: true, value: None, place: 3, set: optional_dim };
+
 /// Extremes and truth values.
 pub static OPERATORS: &[Operator] = &[
     operator(
@@ -254,22 +260,26 @@ pub static OPERATORS: &[Operator] = &[
     .fast("float", |ctx| float::prepare(ctx, FoldKind::Min, 1, DimsArg::All))
     .fast("other_dtypes", |ctx| other_dtypes::prepare(ctx, FoldKind::Min, 1, DimsArg::All))
     .plain(whole_value::<false>),
-    kernel(
+    operator(
         "aten::max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values) -> (Tensor(a!) values, Tensor(b!) indices)",
-        value_and_position::<true>,
-    ),
-    kernel(
+    )
+    .fast("float", |ctx| places::prepare(ctx, Form { is_largest: true, ..VALUE_AND_PLACE }))
+    .plain(value_and_position::<true>),
+    operator(
         "aten::min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices) -> (Tensor(a!) values, Tensor(b!) indices)",
-        value_and_position::<false>,
-    ),
-    kernel(
+    )
+    .fast("float", |ctx| places::prepare(ctx, Form { is_largest: false, ..VALUE_AND_PLACE }))
+    .plain(value_and_position::<false>),
+    operator(
         "aten::argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        position::<true>,
-    ),
-    kernel(
+    )
+    .fast("float", |ctx| places::prepare(ctx, Form { is_largest: true, ..PLACE }))
+    .plain(position::<true>),
+    operator(
         "aten::argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        position::<false>,
-    ),
+    )
+    .fast("float", |ctx| places::prepare(ctx, Form { is_largest: false, ..PLACE }))
+    .plain(position::<false>),
     operator(
         "aten::any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
     )

@@ -137,6 +137,22 @@ impl Number for f32 {
         (best, best_places)
     }
     #[inline(always)]
+    fn overtake<S: Simd, const LARGEST: bool>(
+        s: S,
+        (mut best, mut best_places): (Self::Block<S>, Self::Places<S>),
+        v: Self::Block<S>,
+        places: Self::Places<S>,
+    ) -> (Self::Block<S>, Self::Places<S>) {
+        for k in 0..S::BLOCK {
+            let better = if LARGEST { s.gt(v[k], best[k]) } else { s.lt(v[k], best[k]) };
+            let is_no_first_nan = s.or(s.eq(v[k], v[k]), s.not(s.eq(best[k], best[k])));
+            let wins = s.or(better, s.not(is_no_first_nan));
+            best[k] = s.select(wins, v[k], best[k]);
+            best_places[k] = s.select(wins, places[k], best_places[k]);
+        }
+        (best, best_places)
+    }
+    #[inline(always)]
     unsafe fn load_strided<S: Simd>(s: S, p: *const f32, step: usize, n: usize) -> Self::Block<S> {
         let mut v = [s.zero(); VECTORS];
         for (k, slot) in v.iter_mut().enumerate().take(S::BLOCK) {
@@ -250,6 +266,21 @@ impl Number for f64 {
             let tie = (v[k] == best[k]) & is_first;
             let nan = v[k].is_nan() & !(best[k].is_nan() & is_first);
             let wins = (v[k] > best[k]) | tie | nan;
+            best[k] = if wins { v[k] } else { best[k] };
+            best_places[k] = if wins { places[k] } else { best_places[k] };
+        }
+        (best, best_places)
+    }
+    #[inline(always)]
+    fn overtake<S: Simd, const LARGEST: bool>(
+        _: S,
+        (mut best, mut best_places): (Self::Block<S>, Self::Places<S>),
+        v: Self::Block<S>,
+        places: Self::Places<S>,
+    ) -> (Self::Block<S>, Self::Places<S>) {
+        for k in 0..DOUBLES {
+            let better = if LARGEST { v[k] > best[k] } else { v[k] < best[k] };
+            let wins = better | (v[k].is_nan() & !best[k].is_nan());
             best[k] = if wins { v[k] } else { best[k] };
             best_places[k] = if wins { places[k] } else { best_places[k] };
         }
