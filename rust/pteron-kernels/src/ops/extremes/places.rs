@@ -91,9 +91,7 @@ impl<T: Columns> UnitKernel for Places<T> {
             *volumes = self.dims.bind(args, out)?;
         }
         if i32::try_from(volumes.reduced).is_err() {
-            return Err(Error::kernel("a dimension is longer than its upper bound allows")
-                .got(volumes.reduced.to_string())
-                .expected("fewer than 2^31 elements"));
+            return Err(Error::internal("a dimension is longer than its upper bound"));
         }
         if volumes.reduced == 0 {
             return Ok(Split::NONE);
