@@ -57,9 +57,10 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
 
 fn prepare_of<T: Columns>(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     let outputs = [form.value, Some(form.place)].into_iter().flatten();
-    let (Some(input), Some(dims)) =
-        (ctx.tensor(0), outputs.map(|out| ReducedDims::neighbours(ctx, out, DimsArg::One)).reduce(Option::and).flatten())
-    else {
+    let (Some(input), Some(dims)) = (
+        ctx.tensor(0),
+        outputs.map(|out| ReducedDims::neighbours(ctx, out, DimsArg::One)).reduce(Option::and).flatten(),
+    ) else {
         return ctx.decline("takes reduced dimensions that are neighbours in memory");
     };
     let is_one = matches!(ctx.args.get(1), Some(ArgSpec::Int(_)));
@@ -288,18 +289,22 @@ mod tests {
             let x: Vec<T> = elements(shape.iter().product()).into_iter().map(of).collect();
             let dims: Vec<Option<usize>> = (0..shape.len()).map(Some).chain([None]).collect();
             for dim in dims {
-                for operator in ["aten::max.dim_max", "aten::min.dim_min", "aten::argmax.out", "aten::argmin.out"] {
+                for operator in
+                    ["aten::max.dim_max", "aten::min.dim_min", "aten::argmax.out", "aten::argmin.out"]
+                {
                     let has_value = operator.contains("dim_");
                     let is_empty = dim.map_or(shape.contains(&0), |d| shape[d] == 0);
                     if is_empty || (has_value && dim.is_none()) {
                         continue;
                     }
-                    let kept: Vec<usize> =
-                        shape.iter().enumerate().map(|(d, n)| if dim.is_none_or(|k| k == d) { 1 } else { *n }).collect();
+                    let kept: Vec<usize> = shape
+                        .iter()
+                        .enumerate()
+                        .map(|(d, n)| if dim.is_none_or(|k| k == d) { 1 } else { *n })
+                        .collect();
                     let call = |variant: &str, isa: Isa| {
-                        let result = |dtype| {
-                            CallArg::Tensor(HostTensor::zeros_in_order(dtype, &kept, order).unwrap())
-                        };
+                        let result =
+                            |dtype| CallArg::Tensor(HostTensor::zeros_in_order(dtype, &kept, order).unwrap());
                         let dim = dim.map_or(CallArg::None, |d| CallArg::int(d as i64));
                         let mut args = vec![CallArg::Tensor(HostTensor::in_order(shape, order, &x).unwrap())];
                         args.extend([dim, CallArg::bool(true)]);

@@ -304,7 +304,9 @@ fn signals<T: Element>(number: fn(T) -> f64, of: fn(f32) -> T, within: f64) {
                     vec![CallArg::Tensor(HostTensor::in_order(&[n, ch, length], order, &x).unwrap())];
                 args.extend(arguments);
                 let at = args.len();
-                args.push(CallArg::Tensor(HostTensor::zeros_in_order(T::DTYPE, &[n, ch, out], order).unwrap()));
+                args.push(CallArg::Tensor(
+                    HostTensor::zeros_in_order(T::DTYPE, &[n, ch, out], order).unwrap(),
+                ));
                 let mut call =
                     SingleCall::new(prepare_of(operator, variant), &profile(isa)?, args).unwrap().unwrap();
                 let grid = call.bind().unwrap();
