@@ -20,7 +20,11 @@ use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::ops::Range;
 
 #[allow(unsafe_code, reason = "a SIMD task")]
+mod float_places;
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod integer_places;
 mod places;
+mod scan;
 mod truth;
 
 /// Does `candidate` replace `best`?
@@ -263,22 +267,22 @@ pub static OPERATORS: &[Operator] = &[
     operator(
         "aten::max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values) -> (Tensor(a!) values, Tensor(b!) indices)",
     )
-    .fast("float", |ctx| places::prepare(ctx, Form { is_largest: true, ..VALUE_AND_PLACE }))
+    .fast("neighbours", |ctx| places::prepare(ctx, Form { is_largest: true, ..VALUE_AND_PLACE }))
     .plain(value_and_position::<true>),
     operator(
         "aten::min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices) -> (Tensor(a!) values, Tensor(b!) indices)",
     )
-    .fast("float", |ctx| places::prepare(ctx, Form { is_largest: false, ..VALUE_AND_PLACE }))
+    .fast("neighbours", |ctx| places::prepare(ctx, Form { is_largest: false, ..VALUE_AND_PLACE }))
     .plain(value_and_position::<false>),
     operator(
         "aten::argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
     )
-    .fast("float", |ctx| places::prepare(ctx, Form { is_largest: true, ..PLACE }))
+    .fast("neighbours", |ctx| places::prepare(ctx, Form { is_largest: true, ..PLACE }))
     .plain(position::<true>),
     operator(
         "aten::argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
     )
-    .fast("float", |ctx| places::prepare(ctx, Form { is_largest: false, ..PLACE }))
+    .fast("neighbours", |ctx| places::prepare(ctx, Form { is_largest: false, ..PLACE }))
     .plain(position::<false>),
     operator(
         "aten::any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",

@@ -1,23 +1,19 @@
-//! max, min, argmax and argmin of floats over neighbouring dimensions: the largest or smallest element and its place. The first
-//! NaN wins, of equal elements the first. Unsafe island (vector loads).
+//! max, min, argmax and argmin over neighbouring dimensions: the largest or smallest element and its place. Of floats the first
+//! NaN wins, of equal elements the first. Floats are compared in vectors ([`super::float_places`]), integers in loops that the
+//! compiler vectorises ([`super::integer_places`]).
 
-use crate::chunk::{ChunkOf, ChunkOfMut};
-use crate::elementwise::columns::{Columns, Number};
+use super::scan::{COLUMNS, Scanned, Task};
 use crate::frame::{Chunk, Split, UnitKernel, framed};
 use crate::reduction::plain::check_not_empty;
 use crate::reduction::shape::{DimsArg, ReducedDims, Volumes};
 use crate::routine::Preparation;
-use crate::vector_math::simd::MOST_LANES;
-use crate::vector_math::{Simd, SimdLevel, SimdTask};
+use crate::vector_math::SimdLevel;
 use half::{bf16, f16};
 use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result};
 use std::marker::PhantomData;
-use std::ops::Range;
 
 /// Elements of a chunk, about.
 const CHUNK: usize = 32 << 10;
-/// Neighbouring results of a unit.
-const COLUMNS: usize = 64;
 
 /// Which outputs an operator has, and which dimensions it reduces.
 #[derive(Clone, Copy)]
@@ -28,12 +24,6 @@ pub(super) struct Form {
     pub place: usize,
     /// Bits of the dimensions.
     pub set: fn(&Args<'_>) -> Result<u32>,
-}
-
-/// Does `v`, which comes later, replace the best?
-#[inline(always)]
-fn beats<N: Number, const LARGEST: bool>(v: N, best: N) -> bool {
-    !best.is_nan() && (v.is_nan() || if LARGEST { v > best } else { v < best })
 }
 
 /// Units are rows whose elements are neighbours, or else some neighbouring results.
@@ -51,11 +41,16 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
         Some(DType::Float64) => prepare_of::<f64>(ctx, form),
         Some(DType::Float16) => prepare_of::<f16>(ctx, form),
         Some(DType::BFloat16) => prepare_of::<bf16>(ctx, form),
-        _ => ctx.decline("takes floats of at least 16 bits"),
+        Some(DType::UInt8) => prepare_of::<u8>(ctx, form),
+        Some(DType::Int8) => prepare_of::<i8>(ctx, form),
+        Some(DType::Int16) => prepare_of::<i16>(ctx, form),
+        Some(DType::Int32) => prepare_of::<i32>(ctx, form),
+        Some(DType::Int64) => prepare_of::<i64>(ctx, form),
+        _ => ctx.decline("takes signed integers, uint8 and floats of at least 16 bits"),
     }
 }
 
-fn prepare_of<T: Columns>(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
+fn prepare_of<T: Scanned>(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     let outputs = [form.value, Some(form.place)].into_iter().flatten();
     let (Some(input), Some(dims)) = (
         ctx.tensor(0),
@@ -82,7 +77,7 @@ fn prepare_of<T: Columns>(ctx: &PrepareContext<'_>, form: Form) -> Preparation {
     framed(name, Places { level, dims, form, element: PhantomData::<T> })
 }
 
-impl<T: Columns> UnitKernel for Places<T> {
+impl<T: Scanned> UnitKernel for Places<T> {
     type Problem = Volumes;
 
     fn bind(&self, args: &mut BindArgs<'_>, volumes: &mut Volumes) -> Result<Split> {
@@ -114,140 +109,8 @@ impl<T: Columns> UnitKernel for Places<T> {
             return Err(Error::internal("an extreme would leave its tensors"));
         }
         let task = Task { input, values, places, volumes: *volumes, units: chunk.units.clone() };
-        match self.form.is_largest {
-            true => self.level.dispatch(Of::<T, true>(task)),
-            false => self.level.dispatch(Of::<T, false>(task)),
-        }
+        T::scan(self.level, task, self.form.is_largest);
         Ok(())
-    }
-}
-
-/// The units of a chunk; the tensors have the elements that `volumes` says.
-struct Task<'a, T: Columns> {
-    input: ChunkOf<'a, T>,
-    values: Option<ChunkOfMut<'a, T>>,
-    places: ChunkOfMut<'a, i64>,
-    volumes: Volumes,
-    units: Range<usize>,
-}
-
-struct Of<'a, T: Columns, const LARGEST: bool>(Task<'a, T>);
-
-impl<T: Columns, const LARGEST: bool> SimdTask for Of<'_, T, LARGEST> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Volumes { reduced, inner, .. } = self.0.volumes;
-        let width = T::Number::width::<S>();
-        for unit in self.0.units.clone() {
-            // SAFETY: the unit is one of the volumes', whose elements and results the tensors have; no other chunk has it.
-            unsafe {
-                if inner == 1 {
-                    self.row(s, unit, reduced);
-                    continue;
-                }
-                let parts = inner.div_ceil(COLUMNS);
-                let (stretch, first) = (unit / parts, unit % parts * COLUMNS);
-                let end = inner.min(first + COLUMNS);
-                for c in (first..end).step_by(width) {
-                    match end - c >= width {
-                        // A constant number: no partial loads.
-                        true => self.columns(s, stretch, c, width),
-                        false => self.columns(s, stretch, c, end - c),
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl<T: Columns, const LARGEST: bool> Of<'_, T, LARGEST> {
-    /// Result `row`, of `n` neighbours.
-    ///
-    /// # Safety
-    /// The row and its result exist; `n` is positive.
-    #[inline(always)]
-    unsafe fn row<S: Simd>(&self, s: S, row: usize, n: usize) {
-        let width = T::Number::width::<S>();
-        // SAFETY: the row exists, and so do its elements below `n`.
-        unsafe {
-            let x = self.0.input.as_ptr().add(row * n);
-            let (mut best, mut place, mut at) = ((*x).wide(), 0, 1);
-            if n >= width {
-                (best, place) = self.lanes(s, x, n);
-                at = n - n % width;
-            }
-            for i in at..n {
-                let v = (*x.add(i)).wide();
-                if beats::<_, LARGEST>(v, best) {
-                    (best, place) = (v, i);
-                }
-            }
-            *self.0.places.as_ptr().add(row) = place as i64;
-            if let Some(values) = &self.0.values {
-                *values.as_ptr().add(row) = *x.add(place);
-            }
-        }
-    }
-
-    /// The extreme of as many of `n` neighbours as whole blocks have, and its place.
-    ///
-    /// # Safety
-    /// They are readable, and a block at least.
-    #[inline(always)]
-    unsafe fn lanes<S: Simd>(&self, s: S, x: *const T, n: usize) -> (T::Number, usize) {
-        let width = T::Number::width::<S>();
-        assert!(width <= MOST_LANES);
-        let mut best = [T::Number::ZERO; MOST_LANES];
-        let mut places = [T::Number::NOWHERE; MOST_LANES];
-        // SAFETY: blocks lie among the elements; there is room for the lanes of one.
-        unsafe {
-            let mut state = (T::load_block(s, x, width), T::Number::places(s, 0));
-            for at in (width..n - n % width).step_by(width) {
-                let v = T::load_block(s, x.add(at), width);
-                state = T::Number::overtake::<S, LARGEST>(s, state, v, T::Number::places(s, at));
-            }
-            T::Number::store_block(s, best.as_mut_ptr(), state.0, width);
-            T::Number::store_places(s, places.as_mut_ptr(), state.1, width);
-        }
-        // Of all lanes the best, of those that are alike the one whose place is the first.
-        let place = |lane: usize| places[lane].into() as usize + lane;
-        let mut first = 0;
-        for lane in 1..width {
-            let (v, so_far) = (best[lane], best[first]);
-            let is_alike = v == so_far || (v.is_nan() && so_far.is_nan());
-            if beats::<_, LARGEST>(v, so_far) || (is_alike && place(lane) < place(first)) {
-                first = lane;
-            }
-        }
-        (best[first], place(first))
-    }
-
-    /// Results `c..c + n` of a stretch, at most those of a block.
-    ///
-    /// # Safety
-    /// They and their elements exist.
-    #[inline(always)]
-    unsafe fn columns<S: Simd>(&self, s: S, stretch: usize, c: usize, n: usize) {
-        let Volumes { reduced, inner, .. } = self.0.volumes;
-        let mut places = [T::Number::NOWHERE; MOST_LANES];
-        // SAFETY: the elements and the results exist; there is room for the places of a block.
-        unsafe {
-            let x = self.0.input.as_ptr().add(stretch * reduced * inner + c);
-            let mut state = (T::load_block(s, x, n), T::Number::places(s, 0));
-            for i in 1..reduced {
-                let v = T::load_block(s, x.add(i * inner), n);
-                state = T::Number::overtake::<S, LARGEST>(s, state, v, T::Number::places(s, i));
-            }
-            let result = stretch * inner + c;
-            T::Number::store_places(s, places.as_mut_ptr(), state.1, n);
-            for (i, place) in places.iter().enumerate().take(n) {
-                *self.0.places.as_ptr().add(result + i) = (*place).into();
-            }
-            if let Some(values) = &self.0.values {
-                T::store_block(s, values.as_ptr().add(result), state.0, n);
-            }
-        }
     }
 }
 
@@ -327,7 +190,7 @@ mod tests {
                     for isa in Isa::ALL.into_iter().filter(|isa| profile(*isa).is_some()) {
                         // All dimensions of channels-last tensors are the plain kernel's.
                         let is_taken = dim.is_some() || order.is_contiguous();
-                        let got = call("float", isa);
+                        let got = call("neighbours", isa);
                         assert_eq!(got.is_some(), is_taken, "{operator} {shape:?} {dim:?}");
                         assert!(got.is_none_or(|got| got == want), "{isa:?} {operator} {shape:?} {dim:?}");
                     }
@@ -343,5 +206,11 @@ mod tests {
         check::<f64>(f64::from, |v| if v.is_nan() { 1 } else { v.to_bits() });
         check::<f16>(f16::from_f32, |v| if v.is_nan() { 1 } else { u64::from(v.to_bits()) });
         check::<bf16>(bf16::from_f32, |v| if v.is_nan() { 1 } else { u64::from(v.to_bits()) });
+        // Small ones are alike, large ones are the ends of the type; NaN is 0.
+        check::<i64>(|v| v as i64, |v| v as u64);
+        check::<i32>(|v| v as i32, |v| v as u64);
+        check::<i16>(|v| v as i16, |v| v as u64);
+        check::<i8>(|v| v as i8, |v| v as u64);
+        check::<u8>(|v| v as u8, u64::from);
     }
 }
