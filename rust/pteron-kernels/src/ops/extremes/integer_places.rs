@@ -6,7 +6,7 @@ use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use pteron_core::Element;
 use std::ops::Range;
 
-/// Sums of a row: enough lanes for the widest vectors.
+/// Extremes of a row that are found side by side: enough lanes for the widest vectors.
 const LANES: usize = 32;
 
 /// An integer, with places of a size that it is compared in.
@@ -97,8 +97,8 @@ fn row<T: Integer, const LARGEST: bool>(x: &[T]) -> (T, usize) {
         }
         let place_of = |lane: usize| places[lane].into() as usize * LANES + lane;
         (best, place) = (values[0], place_of(0));
-        for lane in 1..LANES {
-            let (v, at) = (values[lane], place_of(lane));
+        for (lane, v) in values.into_iter().enumerate().skip(1) {
+            let at = place_of(lane);
             if beats::<T, LARGEST>(v, best) || (v == best && at < place) {
                 (best, place) = (v, at);
             }
