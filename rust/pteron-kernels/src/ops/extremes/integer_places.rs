@@ -117,7 +117,7 @@ impl<T: Integer, const LARGEST: bool> OfIntegers<'_, T, LARGEST> {
     /// Result `at` exists.
     #[inline(always)]
     unsafe fn put(&self, at: usize, best: T, place: i64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: result `at` exists in both outputs, as the caller promises; no other chunk writes it.
         unsafe {
             *self.0.places.as_ptr().add(at) = place;
             if let Some(values) = &self.0.values {
