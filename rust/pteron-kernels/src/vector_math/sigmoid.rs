@@ -23,7 +23,8 @@ pub fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
     if s.any(is_low) { s.select(is_low, exp(s, x), y) } else { y }
 }
 
-/// x / (1 + e^-x). At most 4 ULP, subnormal results included; NaN stays NaN, -0 stays -0.
+/// x / (1 + e^-x). At most 4 ULP for x from [`LEAST`] on; below, where e^x is subnormal and has few digits, the error is a few
+/// units of the smallest number times x. NaN stays NaN, -0 stays -0.
 #[inline(always)]
 pub fn silu<S: Simd>(s: S, x: S::F) -> S::F {
     let y = s.div(x, denominator(s, x));

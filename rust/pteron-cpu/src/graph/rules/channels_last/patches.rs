@@ -59,7 +59,8 @@ fn groups(shape: &[usize], factors: &[usize]) -> Option<SmallVec<[Range<usize>; 
 }
 
 impl Merged {
-    /// A permute of what has the shape `source` by `first`, seen as `between`, permuted by `second`.
+    /// A permute of what has the shape `source` by `first`, seen as `between`, permuted by `second`. `None` where they have no
+    /// factors in common, or where the file's dimensions are no permutation.
     fn new(source: &[usize], first: &[i64], between: &[usize], second: &[i64]) -> Option<Merged> {
         let shape: Option<Extents> = first.iter().map(|d| source.get(*d as usize).copied()).collect();
         let shape = shape?;
@@ -77,7 +78,8 @@ impl Merged {
         for d in second {
             order.extend(of_second.get(*d as usize)?.clone().map(|k| place[k]));
         }
-        Some(Merged { factors, order })
+        let is_permutation = order.len() == factors.len() && (0..factors.len()).all(|k| order.contains(&k));
+        is_permutation.then_some(Merged { factors, order })
     }
 
     /// From the result to the source.
@@ -179,6 +181,10 @@ fn cut(graph: &mut Graph, id: NodeId) -> bool {
     let merged =
         Merged::new(&graph.tensor(seen).spec.shape, &first, &graph.tensor(between).spec.shape, &second);
     let Some(found) = merged.and_then(|m| Patches::new(&m, &shape)) else { return false };
+    // What the file says of the result may be wrong, which its own permute finds out.
+    if common_factors(&found.cut(), &spec.shape).is_none() {
+        return false;
+    }
     let dims = to_rows(shape.len());
     let rows = dims.iter().filter_map(|d| shape.get(*d as usize)).copied();
     let (Some(rows), Some(pixels), Some(moved)) = (
@@ -277,6 +283,21 @@ mod tests {
             let found = merged(source, first, between, second);
             let order: Vec<i64> = found.order.iter().map(|k| *k as i64).collect();
             assert_eq!(permute(&x, &found.factors, &order), want, "{source:?}");
+        }
+    }
+
+    #[test]
+    fn dimensions_of_a_file_that_are_no_permutation_stay() {
+        for (first, second) in [
+            (&[0, 2, 1, 3][..], &[0, 3, 3, 1][..]),
+            (&[0, 2, 1, 3], &[0, 3]),
+            (&[0, 2, 1, 3], &[0, 3, 2, 1, 1]),
+            (&[0, 2, 1, 3], &[0, 3, 2, -7]),
+            (&[0, 2, 2, 3], &[0, 3, 2, 1]),
+            (&[0, 2, 1, 9], &[0, 3, 2, 1]),
+        ] {
+            let found = Merged::new(&[2304, 2, 16, 2], first, &[1, 144, 256, 4], second);
+            assert_eq!(found, None, "{first:?} {second:?}");
         }
     }
 
