@@ -6,7 +6,7 @@ use super::columns::Numbers;
 use super::gather::{Gather, Source};
 use super::kit::Kit;
 use super::planes::{Phase, Reordered, Tensors};
-use super::product::{Group, Product, Rows, Split, Target, block_rows, row_stride};
+use super::product::{Group, Product, Rows, Split, Target, row_stride};
 use super::window::Call;
 use crate::conv::geometry::Extents;
 use crate::packed::s8_nr32k4_v1::{FORMAT, Panels, QUAD};
@@ -112,17 +112,18 @@ impl Convolution {
                 zero: product.numbers.zero as u8,
                 first: rows.start,
                 count: rows.len(),
-                to: block.as_mut_ptr(),
+                to: product.bytes_of(block).as_mut_ptr(),
                 stride,
             };
             let target = Target { out: out.wrapping_add(rows.start * out_stride), stride: out_stride };
-            let rows = Rows { first: block.as_ptr(), stride, count: rows.len(), parameters: None };
+            let rows = Rows { first: gather.to, stride, count: rows.len(), parameters: None };
             // SAFETY: the input has the windows of these pixels (`bind` computed the extents from its shape), the scratch
             // room for a block of rows, whole quads of them since rows are multiples of a quad apart; the output has
             // a row of all channels for each pixel and overlaps nothing (alias rule `None`); the kit is one of this
             // processor.
             unsafe {
                 (product.kit.gather)(&gather);
+                let rows = product.widened(rows, block.as_mut_ptr());
                 product.run(chunk.group, rows, chunk.panels.clone(), target);
             }
         }
@@ -134,9 +135,7 @@ impl GridKernel for Convolution {
     type Problem = Bound;
 
     fn scratch(&self) -> Scratch {
-        let rows = block_rows(self.product.k, self.product.kit.max_rows());
-        let shared = self.reordered.shared_bytes();
-        Scratch { per_worker: rows * row_stride(self.product.k), shared }
+        Scratch { per_worker: self.product.block_bytes(), shared: self.reordered.shared_bytes() }
     }
 
     fn needs(&self, index: usize) -> bool {
@@ -163,8 +162,7 @@ impl GridKernel for Convolution {
             // runs phases in order.
             return unsafe { self.reordered.run(&phase, args, &bound.extents, part.chunk, shared) };
         }
-        let rows = block_rows(self.product.k, self.product.kit.max_rows());
-        let block = part.take_scratch(rows * row_stride(self.product.k))?;
+        let block = part.take_scratch(self.product.block_bytes())?;
         self.multiply(bound, args, part.chunk, shared, block)
     }
 }

@@ -131,7 +131,7 @@ fn block(
 ) -> Result<Block> {
     let lanes = kit.channels;
     let elements = shape.height * shape.width;
-    let mut packed = AlignedBuffer::zeroed(shape.taps * lanes)?;
+    let mut packed = AlignedBuffer::zeroed(shape.taps * lanes * kit.width)?;
     let mut columns = Columns::new(lanes)?;
     for lane in 0..lanes {
         let c = channel + (kit.channel_of)(lane);
@@ -141,7 +141,11 @@ fn block(
         let window = &weights[c * elements..(c + 1) * elements];
         for (i, w) in window.iter().enumerate() {
             let t = shape.place(i / shape.width, i % shape.width);
-            packed.as_mut_slice()[(t / QUAD * lanes + lane) * QUAD + t % QUAD] = *w as u8;
+            let place = (kit.tap_place)(t, lane);
+            match kit.width {
+                1 => packed.as_mut_slice()[place] = *w as u8,
+                _ => packed.as_mut_elements::<i16>()[place] = i16::from(*w),
+            }
         }
         let sum = window.iter().map(|w| i32::from(*w)).sum();
         columns.set(lane, numbers.column(c, sum, kit.shift));

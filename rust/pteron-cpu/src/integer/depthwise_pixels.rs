@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride")]
 
 use super::columns::Columns;
-use super::dots::{Dots, Narrowing};
+use super::dots::{Dots, Narrowing, TapDots};
 use pteron_core::AlignedBuffer;
 
 /// Taps that a dot product takes.
@@ -29,7 +29,7 @@ impl Tap {
 pub(super) struct Block {
     /// The first channel.
     pub channel: usize,
-    /// For each quad of taps four vectors of quads.
+    /// As [`Depthwise::tap_place`] says.
     pub weights: AlignedBuffer,
     /// Four vectors of each kind.
     pub columns: Columns,
@@ -57,53 +57,73 @@ pub(super) struct Pixels<'a> {
     pub step: usize,
 }
 
-/// [`pixels`] compiled for an instruction set.
+/// [`Depthwise::pixels`] compiled for an instruction set.
 pub(super) type PixelsFn = unsafe fn(&Pixels<'_>);
 
 /// Sums of a block.
 type Sums<D> = [<D as Dots>::Sums; 4];
 
-/// Computes the pixels.
-///
-/// # Safety
-/// The caller is compiled for the instruction set of `D`, which the processor has; the channels of every block exist at
-/// each tap and in the output, and blocks have what the taps ask for.
-#[inline(always)]
-pub(super) unsafe fn pixels<D: Dots>(p: &Pixels<'_>) {
-    for block in p.blocks {
-        let block = &Parameters {
-            channel: block.channel,
-            weights: block.weights.as_ptr().cast(),
-            start: block.columns.start(0),
-            factor: block.columns.factor(0),
-            bias: block.columns.bias(0),
-        };
-        // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
-        unsafe {
-            match (p.column_step, p.is_bounded) {
-                (1 | 2, true) if p.taps.len() == 3 * QUAD => columns::<D, true>(p, block),
-                (1 | 2, false) if p.taps.len() == 3 * QUAD => columns::<D, false>(p, block),
-                _ => quads::<D>(p, block),
+/// What computes depthwise convolutions with an instruction set.
+pub(super) trait Depthwise: Dots {
+    /// Where tap `t` of channel number `i` of a block lies among its weights, which have [`Dots::WIDTH`] bytes.
+    fn tap_place(t: usize, i: usize) -> usize;
+
+    /// Computes the pixels.
+    ///
+    /// # Safety
+    /// The caller is compiled for the instruction set, which the processor has; the channels of every block exist at each tap
+    /// and in the output, and blocks have what the taps ask for.
+    unsafe fn pixels(p: &Pixels<'_>);
+}
+
+impl<D: TapDots> Depthwise for D {
+    fn tap_place(t: usize, i: usize) -> usize {
+        (t / QUAD * 4 * D::LANES + i) * QUAD + t % QUAD
+    }
+
+    #[inline(always)]
+    unsafe fn pixels(p: &Pixels<'_>) {
+        for block in p.blocks {
+            let block = &Parameters::of(block);
+            // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
+            unsafe {
+                match (p.column_step, p.is_bounded) {
+                    (1 | 2, true) if p.taps.len() == 3 * QUAD => columns::<D, true>(p, block),
+                    (1 | 2, false) if p.taps.len() == 3 * QUAD => columns::<D, false>(p, block),
+                    _ => quads::<D>(p, block),
+                }
             }
         }
     }
 }
 
 /// A [`Block`] as the loops over pixels read it.
-struct Parameters {
-    channel: usize,
-    weights: *const i8,
+pub(super) struct Parameters {
+    pub channel: usize,
+    pub weights: *const i8,
     start: *const i32,
     factor: *const f32,
     bias: *const f32,
 }
 
+impl Parameters {
+    pub(super) fn of(block: &Block) -> Parameters {
+        Parameters {
+            channel: block.channel,
+            weights: block.weights.as_ptr().cast(),
+            start: block.columns.start(0),
+            factor: block.columns.factor(0),
+            bias: block.columns.bias(0),
+        }
+    }
+}
+
 /// The pixels one by one.
 ///
 /// # Safety
-/// As [`pixels`].
+/// As [`Depthwise::pixels`].
 #[inline(always)]
-unsafe fn quads<D: Dots>(p: &Pixels<'_>, block: &Parameters) {
+unsafe fn quads<D: TapDots>(p: &Pixels<'_>, block: &Parameters) {
     for i in 0..p.count {
         // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
         unsafe {
@@ -111,7 +131,7 @@ unsafe fn quads<D: Dots>(p: &Pixels<'_>, block: &Parameters) {
             for q in 0..p.taps.len() / QUAD {
                 add::<D>(&mut sums, column::<D>(p, block, q, i), block, q);
             }
-            write::<D, false>(p, block, sums, i);
+            write::<D, false>(p, block, lanes::<D>(sums), i);
         }
     }
 }
@@ -119,9 +139,9 @@ unsafe fn quads<D: Dots>(p: &Pixels<'_>, block: &Parameters) {
 /// The pixels from left to right, which have two columns of three in common, or one.
 ///
 /// # Safety
-/// As [`pixels`]; the taps are three quads. `BOUNDED`: as [`Pixels::is_bounded`].
+/// As [`Depthwise::pixels`]; the taps are three quads. `BOUNDED`: as [`Pixels::is_bounded`].
 #[inline(always)]
-unsafe fn columns<D: Dots, const BOUNDED: bool>(p: &Pixels<'_>, block: &Parameters) {
+unsafe fn columns<D: TapDots, const BOUNDED: bool>(p: &Pixels<'_>, block: &Parameters) {
     // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
     unsafe {
         let (mut left, mut middle) = (column::<D>(p, block, 0, 0), column::<D>(p, block, 1, 0));
@@ -131,7 +151,7 @@ unsafe fn columns<D: Dots, const BOUNDED: bool>(p: &Pixels<'_>, block: &Paramete
             add::<D>(&mut sums, left, block, 0);
             add::<D>(&mut sums, middle, block, 1);
             add::<D>(&mut sums, right, block, 2);
-            write::<D, BOUNDED>(p, block, sums, i);
+            write::<D, BOUNDED>(p, block, lanes::<D>(sums), i);
             if p.column_step == 1 {
                 (left, middle) = (middle, right);
             } else if i + 1 < p.count {
@@ -144,9 +164,9 @@ unsafe fn columns<D: Dots, const BOUNDED: bool>(p: &Pixels<'_>, block: &Paramete
 /// Quad `q` of the taps of pixel `i`.
 ///
 /// # Safety
-/// As [`pixels`].
+/// As [`Depthwise::pixels`].
 #[inline(always)]
-unsafe fn column<D: Dots>(p: &Pixels<'_>, block: &Parameters, q: usize, i: usize) -> [D::Inputs; 4] {
+unsafe fn column<D: TapDots>(p: &Pixels<'_>, block: &Parameters, q: usize, i: usize) -> [D::Inputs; 4] {
     let quad = p.taps.as_ptr().wrapping_add(q * QUAD);
     // SAFETY: the caller promises the channels of the block at every tap of the quad.
     unsafe {
@@ -163,26 +183,41 @@ unsafe fn column<D: Dots>(p: &Pixels<'_>, block: &Parameters, q: usize, i: usize
 /// Adds the products of quad `q`.
 ///
 /// # Safety
-/// As [`pixels`].
+/// As [`Depthwise::pixels`].
 #[inline(always)]
 unsafe fn add<D: Dots>(sums: &mut Sums<D>, [a, b, c, d]: [D::Inputs; 4], block: &Parameters, q: usize) {
     let vector = D::LANES * QUAD;
     // SAFETY: the caller promises four vectors of weights for each quad.
     unsafe {
         let weights = block.weights.add(q * 4 * vector);
-        sums[0] = D::dot(sums[0], a, D::weights(weights));
-        sums[1] = D::dot(sums[1], b, D::weights(weights.add(vector)));
-        sums[2] = D::dot(sums[2], c, D::weights(weights.add(2 * vector)));
-        sums[3] = D::dot(sums[3], d, D::weights(weights.add(3 * vector)));
+        sums[0] = D::dot(sums[0], a, D::weights::<0>(weights));
+        sums[1] = D::dot(sums[1], b, D::weights::<0>(weights.add(vector)));
+        sums[2] = D::dot(sums[2], c, D::weights::<0>(weights.add(2 * vector)));
+        sums[3] = D::dot(sums[3], d, D::weights::<0>(weights.add(3 * vector)));
     }
+}
+
+/// The sums of a block, one per lane.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn lanes<D: Dots>([a, b, c, d]: Sums<D>) -> [D::I; 4] {
+    // SAFETY: the caller promises the instruction set.
+    unsafe { [D::lanes(a), D::lanes(b), D::lanes(c), D::lanes(d)] }
 }
 
 /// Writes the block's channels of pixel `i`. `BOUNDED`: limits are those of bytes alone, where bytes are written.
 ///
 /// # Safety
-/// As [`pixels`].
+/// As [`Depthwise::pixels`].
 #[inline(always)]
-unsafe fn write<D: Dots, const BOUNDED: bool>(p: &Pixels<'_>, block: &Parameters, sums: Sums<D>, i: usize) {
+pub(super) unsafe fn write<D: Dots, const BOUNDED: bool>(
+    p: &Pixels<'_>,
+    block: &Parameters,
+    sums: [D::I; 4],
+    i: usize,
+) {
     let out = p.out.wrapping_add(i * p.step);
     // SAFETY: the caller promises the channels of the block in the output.
     unsafe {
@@ -213,18 +248,18 @@ unsafe fn write<D: Dots, const BOUNDED: bool>(p: &Pixels<'_>, block: &Parameters
 /// Vector `v` of a block as real numbers; limited, if not `BOUNDED`.
 ///
 /// # Safety
-/// As [`pixels`].
+/// As [`Depthwise::pixels`].
 #[inline(always)]
 unsafe fn real<D: Dots, const BOUNDED: bool>(
     p: &Pixels<'_>,
     block: &Parameters,
     v: usize,
-    sums: D::Sums,
+    sums: D::I,
 ) -> D::F {
     let at = v * D::LANES;
     // SAFETY: the caller promises the instruction set; a block has four vectors of each parameter.
     unsafe {
-        let sum = D::add_i(D::lanes(sums), D::load_i(block.start.add(at)));
+        let sum = D::add_i(sums, D::load_i(block.start.add(at)));
         let factor = D::load(block.factor.add(at));
         let real = D::add(D::mul(D::to_float(sum), factor), D::load(block.bias.add(at)));
         if BOUNDED { real } else { D::clamp(real, D::splat(p.low), D::splat(p.high)) }

@@ -94,6 +94,38 @@ pub(super) unsafe fn gather<D: Dots>(g: &Gather<'_>) {
     }
 }
 
+/// Rows of bytes that become rows of 16-bit numbers.
+pub(super) struct Widen {
+    pub from: *const u8,
+    /// May be before the rows themselves, in one piece of memory with them: `2 * count * stride` bytes before its end.
+    pub to: *mut u8,
+    /// Bytes between rows; twice as many between those that are made.
+    pub stride: usize,
+    /// Bytes of a row, at most `stride` when they are rounded up to [`PIECE`], unless there is a single row.
+    pub length: usize,
+    pub count: usize,
+}
+
+/// [`widen`] compiled for an instruction set.
+pub(super) type WidenFn = unsafe fn(&Widen);
+
+/// Widens the rows.
+///
+/// # Safety
+/// The caller is compiled for the instruction set of `D`, which the processor has; rows, rounded up to [`PIECE`], can be read,
+/// and twice as many bytes written.
+#[inline(always)]
+pub(super) unsafe fn widen<D: Dots>(w: &Widen) {
+    for row in 0..w.count {
+        let (from, to) = (w.from.wrapping_add(row * w.stride), w.to.wrapping_add(2 * row * w.stride));
+        for at in (0..w.length).step_by(PIECE) {
+            // SAFETY: the caller promises the piece and its place. What is written ends at or before the next piece that
+            // is read: with `b` bytes read so far, gaps included, it ends at `2 * b`, and the next lies at `2 * all - all + b`.
+            unsafe { D::widen(from.wrapping_add(at), to.wrapping_add(2 * at)) };
+        }
+    }
+}
+
 /// The windows of a line of output pixels.
 struct Line {
     /// Input line of the window's first, with `padding` added.

@@ -2,13 +2,13 @@
 //! an instruction set, reachable only through [`Kit::available`].
 #![allow(unsafe_code, reason = "functions compiled for an instruction set")]
 
-use super::depthwise_pixels::{Pixels, PixelsFn, pixels};
+use super::depthwise_pixels::{Depthwise, Pixels, PixelsFn};
 #[cfg(target_arch = "x86_64")]
 use super::dots::{Avx2, Avx512, Avx512Vnni, AvxVnni};
 use super::dots::{Dots, Portable};
 #[cfg(target_arch = "aarch64")]
 use super::dots::{Neon, NeonDot, NeonMixedDot};
-use super::gather::{Gather, GatherFn, gather};
+use super::gather::{Gather, GatherFn, Widen, WidenFn, gather, widen};
 #[cfg(target_arch = "aarch64")]
 use super::neon_tile::{COLUMNS, Mixed, Signed, quad_tile};
 use super::tile::{Finish, FinishFn, Registers, Tile, TileFn, finish, tile};
@@ -32,13 +32,18 @@ pub(super) struct Kit {
     pub leave: unsafe fn(Registers),
     pub finish: FinishFn,
     pub gather: GatherFn,
+    /// Bytes of an activation in the rows that tiles read, and what makes such rows of bytes, where that is more than one.
+    pub width: usize,
+    pub widen: WidenFn,
     pub pixels: PixelsFn,
+    /// Where tap `t` of channel number `i` of a block lies among the weights that [`Kit::pixels`] reads: numbers of [`Kit::width`] bytes.
+    pub tap_place: fn(t: usize, i: usize) -> usize,
     /// Channels that [`Kit::pixels`] computes together, and where each of them is.
     pub channels: usize,
     pub channel_of: fn(usize) -> usize,
 }
 
-/// Where channel number `i` of those that a call of [`pixels`] computes is among the vectors' lanes, in order.
+/// Where channel number `i` of those that a call of [`Depthwise::pixels`] computes is among the vectors' lanes, in order.
 fn channel_of<D: Dots>(i: usize) -> usize {
     D::channel_of(i / D::LANES, i % D::LANES)
 }
@@ -78,12 +83,20 @@ macro_rules! kit {
                 unsafe { gather::<$dots>(g) }
             }
             /// # Safety
-            /// As [`pixels`]; the processor has the instruction set.
+            /// As [`widen`]; the processor has the instruction set.
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn widening(w: &Widen) {
+                // SAFETY: `Kit::available` hands this out for processors that have the instruction set; the caller
+                // promises the pointers.
+                unsafe { widen::<$dots>(w) }
+            }
+            /// # Safety
+            /// As [`Depthwise::pixels`]; the processor has the instruction set.
             $(#[target_feature(enable = $feature)])?
             unsafe fn pixel(p: &Pixels<'_>) {
                 // SAFETY: `Kit::available` hands this out for processors that have the instruction set; the caller
                 // promises the pointers.
-                unsafe { pixels::<$dots>(p) }
+                unsafe { <$dots>::pixels(p) }
             }
             pub(super) static KIT: Kit = Kit {
                 name: $name,
@@ -94,7 +107,10 @@ macro_rules! kit {
                 leave: nothing_to_leave,
                 finish: finishing,
                 gather: gathering,
+                width: <$dots>::WIDTH,
+                widen: widening,
                 pixels: pixel,
+                tap_place: <$dots>::tap_place,
                 channels: 4 * <$dots>::LANES,
                 channel_of: channel_of::<$dots>,
             };
@@ -103,9 +119,8 @@ macro_rules! kit {
 }
 
 kit!(portable, "portable", Portable, 1,; 4; 1 2 3 4);
-// Two vectors of columns would leave no register for the weights.
 #[cfg(target_arch = "x86_64")]
-kit!(avx2, "avx2", Avx2, 1, "avx2"; 40; 1 2 3 4 5 6);
+kit!(avx2, "avx2", Avx2, 2, "avx2"; 60; 1 2 3 4 5 6);
 #[cfg(target_arch = "x86_64")]
 kit!(avx_vnni, "avx_vnni", AvxVnni, 2, "avx2,avxvnni"; 120; 1 2 3 4 5 6);
 #[cfg(target_arch = "x86_64")]

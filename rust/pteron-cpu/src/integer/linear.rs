@@ -6,7 +6,7 @@ use super::choose_rows::{ChooseRows, FindRange, QuantiseRows, choose_for_all, jo
 use super::columns::Numbers;
 use super::gather::{Gather, Source};
 use super::kit::Kit;
-use super::product::{Group, Product, Rows, Split, Target, block_rows, row_stride};
+use super::product::{Group, Product, Rows, Split, Target, row_stride};
 use super::spec::{IntegerInput, IntegerSpec, RowScheme};
 use crate::packed::s8_nr32k4_v1::{FORMAT, Panels};
 use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch};
@@ -81,6 +81,12 @@ pub(super) fn prepare(
 impl Linear {
     fn stride(&self) -> usize {
         row_stride(self.product.k)
+    }
+
+    /// Bytes of a worker's block of rows; none where rows that an earlier phase made are read where they are.
+    fn block_bytes(&self) -> usize {
+        let is_needed = !self.product.numbers.has_rows || self.product.kit.width > 1;
+        if is_needed { self.product.block_bytes() } else { 0 }
     }
 
     /// Rows of a chunk of the quantising phase.
@@ -185,10 +191,9 @@ impl GridKernel for Linear {
             let [.., ranges] = self.shared_parts();
             let chunks = if self.least_scale.is_some() { self.choosing_chunks(self.most_rows) } else { 0 };
             let shared = ranges.saturating_add(chunks.saturating_mul(size_of::<[f32; 2]>()));
-            return Scratch { per_worker: 0, shared };
+            return Scratch { per_worker: self.block_bytes(), shared };
         }
-        let rows = block_rows(product.k, product.kit.max_rows());
-        Scratch { per_worker: rows * self.stride(), shared: 0 }
+        Scratch { per_worker: self.block_bytes(), shared: 0 }
     }
 
     fn needs(&self, index: usize) -> bool {
@@ -239,10 +244,7 @@ impl GridKernel for Linear {
         let out_stride = product.n * product.numbers.out_bytes();
         let out = part.args.output(self.out)?.as_ptr();
         let input = part.args.tensor(0)?.as_ptr();
-        let block: &mut [u8] = match product.numbers.has_rows {
-            true => &mut [],
-            false => part.take_scratch(block_rows(product.k, product.kit.max_rows()) * stride)?,
-        };
+        let block = part.take_scratch::<u8>(self.block_bytes())?;
         for rows in split.blocks(&chunk.tiles) {
             let target = Target { out: out.wrapping_add(rows.start * out_stride), stride: out_stride };
             let (first, parameters) = if product.numbers.has_rows {
@@ -261,19 +263,22 @@ impl GridKernel for Linear {
                     zero: 0,
                     first: rows.start,
                     count: rows.len(),
-                    to: block.as_mut_ptr(),
+                    to: product.bytes_of(block).as_mut_ptr(),
                     stride,
                 };
                 // SAFETY: the input is dense and has these rows of `k` bytes (`bind` counted them); the scratch has room
                 // for a block of rows; the kit is one of this processor.
                 unsafe { (product.kit.gather)(&gather) };
-                (block.as_ptr(), None)
+                (gather.to.cast_const(), None)
             };
             let rows = Rows { first, stride, count: rows.len(), parameters };
             // SAFETY: the rows were just brought together, or quantised in the phase before, whole quads of them since
             // rows are multiples of a cache line apart; the output is dense, has a row for each, and overlaps nothing
             // (alias rule `None`).
-            unsafe { product.run(chunk.group, rows, chunk.panels.clone(), target) };
+            unsafe {
+                let rows = product.widened(rows, block.as_mut_ptr());
+                product.run(chunk.group, rows, chunk.panels.clone(), target);
+            }
         }
         Ok(())
     }

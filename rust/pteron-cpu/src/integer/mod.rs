@@ -11,6 +11,8 @@ mod choose_rows;
 mod columns;
 mod convolution;
 mod depthwise;
+#[cfg(target_arch = "x86_64")]
+mod depthwise_pairs;
 mod depthwise_pixels;
 mod dots;
 mod gather;

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "tiles read rows and panels and write results by address")]
 
 use super::columns::{Columns, Numbers};
+use super::gather::Widen;
 use super::kit::Kit;
 use super::tile::{Ending, Finish, Registers, Tile};
 use crate::gemm::part;
@@ -11,7 +12,7 @@ use std::ops::Range;
 
 /// Rows of the tallest tile of any instruction set.
 pub(super) const MOST_ROWS: usize = 32;
-/// Bytes of a block of rows at most: it stays in the second-level cache while panels pass.
+/// Bytes of a block of rows at most, as tiles read them: it stays in the second-level cache while panels pass.
 const BLOCK_BYTES: usize = 192 << 10;
 /// Rows of a block at most.
 const BLOCK_ROWS: usize = 240;
@@ -48,7 +49,7 @@ pub(super) struct Product {
     pub k: usize,
 }
 
-/// Rows of unsigned bytes.
+/// Rows of unsigned bytes, or of what [`Product::widened`] makes of them.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub first: *const u8,
@@ -83,10 +84,45 @@ impl Product {
         self.n.div_ceil(NR)
     }
 
+    /// Bytes of a block of rows as tiles read them.
+    pub(super) fn block_bytes(&self) -> usize {
+        block_rows(self.k, self.kit) * row_stride(self.k) * self.kit.width
+    }
+
+    /// Where rows are brought together as bytes in a block: at its end, so that they can be widened in place.
+    pub(super) fn bytes_of<'a>(&self, block: &'a mut [u8]) -> &'a mut [u8] {
+        let count = block.len() / self.kit.width;
+        let (_, bytes) = block.split_at_mut(block.len() - count);
+        bytes
+    }
+
+    /// Rows of bytes as tiles read them: as they are, or widened into `block`.
+    ///
+    /// # Safety
+    /// There are at most [`block_rows`], at most [`row_stride`] bytes apart, which can be read; `block` has [`Product::block_bytes`], and what of them it
+    /// holds, [`Product::bytes_of`] says where.
+    pub(super) unsafe fn widened(&self, rows: Rows, block: *mut u8) -> Rows {
+        if self.kit.width == 1 {
+            return rows;
+        }
+        let is_dense = rows.stride == self.k;
+        let w = Widen {
+            from: rows.first,
+            to: block,
+            stride: rows.stride,
+            length: if is_dense { rows.count * self.k } else { self.k },
+            count: if is_dense { 1 } else { rows.count },
+        };
+        // SAFETY: the kit is one of this processor; the caller promises the rows and a block that has twice as many bytes as
+        // they, whole cache lines of them.
+        unsafe { (self.kit.widen)(&w) };
+        Rows { first: block, stride: rows.stride * self.kit.width, ..rows }
+    }
+
     /// The rows times panels `panels` of a group.
     ///
     /// # Safety
-    /// The rows can be read, for whole quads; the output can be written for the columns of the panels, and overlaps
+    /// The rows are as tiles read them and can be read, for whole quads; the output can be written for the columns of the panels, and overlaps
     /// nothing that is read.
     pub(super) unsafe fn run(&self, group: usize, rows: Rows, panels: Range<usize>, target: Target) {
         let tiles = rows.count.div_ceil(self.kit.max_rows());
@@ -206,7 +242,7 @@ impl Split {
         let (panels, groups) = (product.panels(), product.groups.len());
         let max_rows = product.kit.max_rows();
         let tiles = rows.div_ceil(max_rows);
-        let block_tiles = block_rows(product.k, max_rows) / max_rows;
+        let block_tiles = block_rows(product.k, product.kit) / max_rows;
         let blocks = tiles.div_ceil(block_tiles.max(1)).max(1);
         let in_block = rows.div_ceil(blocks).max(1);
         let quads = product.k.div_ceil(QUAD).max(1);
@@ -285,8 +321,9 @@ impl Split {
 }
 
 /// Rows of a block at most, a multiple of the tallest tile's: two of them at least, since panels pass once for each block.
-pub(super) fn block_rows(k: usize, max_rows: usize) -> usize {
-    let rows = (BLOCK_BYTES / row_stride(k)).clamp(2 * max_rows, BLOCK_ROWS);
+fn block_rows(k: usize, kit: &Kit) -> usize {
+    let max_rows = kit.max_rows();
+    let rows = (BLOCK_BYTES / (row_stride(k) * kit.width)).clamp(2 * max_rows, BLOCK_ROWS);
     rows / max_rows * max_rows
 }
 

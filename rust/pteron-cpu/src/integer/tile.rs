@@ -9,6 +9,7 @@ use super::dots::{Dots, Narrowing};
 use crate::gemm::tile::{forget, prefetch};
 use crate::packed::s8_nr32k4_v1::{NR, QUAD};
 use std::hint::black_box;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Rows of the tallest tile whose sums are in vectors.
 const MOST_ROWS: usize = 12;
@@ -25,7 +26,7 @@ pub(super) type Registers = Option<()>;
 /// Some rows of activations times some columns of a panel.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
-    /// The first row; rows are `stride` bytes apart and have `quads` quads.
+    /// The first row, of activations of [`Dots::WIDTH`] bytes; rows are `stride` bytes apart and have `quads` quads.
     pub rows: *const u8,
     pub stride: usize,
     pub quads: usize,
@@ -119,7 +120,7 @@ pub(super) unsafe fn tile<D: Dots, const MR: usize, const W: usize>(t: &Tile) {
                 );
             }
             panel = panel.wrapping_add(unroll * NR * QUAD);
-            unrolled!(few G < BASES, { bases[G] = bases[G].wrapping_add(unroll * QUAD); });
+            unrolled!(few G < BASES, { bases[G] = bases[G].wrapping_add(unroll * QUAD * D::WIDTH); });
         }
         for ahead in 0..t.quads % unroll {
             step::<D, MR, W>((&bases, stride), ahead, panel, &mut sums[0]);
@@ -153,22 +154,42 @@ unsafe fn step<D: Dots, const MR: usize, const W: usize>(
 ) {
     // SAFETY: this quad exists, so every row and every column of the tile has it.
     unsafe {
-        // Keeps the loads of one quad together: the compiler would read those of all unrolled steps first and spill
-        // them. Costs no instruction.
-        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
         prefetch(panel.wrapping_add(AHEAD));
         if W * D::LANES * QUAD > 64 {
             prefetch(panel.wrapping_add(AHEAD + 64));
         }
-        let mut weights = [D::weights(panel); W];
+        part::<D, MR, W, 0>((bases, stride), ahead, panel, sums);
+        if const { D::PARTS == 2 } {
+            part::<D, MR, W, 1>((bases, stride), ahead, panel, sums);
+        }
+    }
+}
+
+/// A part of a quad.
+///
+/// # Safety
+/// As [`step`].
+#[inline(always)]
+unsafe fn part<D: Dots, const MR: usize, const W: usize, const PART: usize>(
+    (bases, stride): (&[*const u8; BASES], usize),
+    ahead: usize,
+    panel: *const i8,
+    sums: &mut [[D::Sums; W]; MR],
+) {
+    // Keeps the loads of one part together: the compiler would read those of all unrolled steps first and spill them.
+    // Costs no instruction.
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: as the caller promises.
+    unsafe {
+        let mut weights = [D::weights::<PART>(panel); W];
         unrolled!(few V < W, {
             if V != 0 {
-                weights[V % W] = D::weights(panel.wrapping_add(V * D::LANES * QUAD));
+                weights[V % W] = D::weights::<PART>(panel.wrapping_add(V * D::LANES * QUAD));
             }
         });
         unrolled!(rows R < MR, {
             let row = bases[R / ROWS_PER_BASE].wrapping_add((R % ROWS_PER_BASE) * stride);
-            let inputs = D::broadcast(row.wrapping_add(ahead * QUAD));
+            let inputs = D::broadcast::<PART>(row.wrapping_add(ahead * QUAD * D::WIDTH));
             unrolled!(few V < W, {
                 sums[R % MR][V % W] = D::dot(sums[R % MR][V % W], inputs, weights[V % W]);
             });

@@ -172,34 +172,31 @@ macro_rules! half {
 half!(half::f16, load_binary16, store_binary16, binary16_to, binary16_from);
 half!(half::bf16, load_brain16, store_brain16, brain16_to, brain16_from);
 
+/// Numbers of this size have fractions whose last place is worth one.
+const LAST_PLACE_IS_ONE: f32 = 12_582_912.0;
+
 macro_rules! quantised {
-    ($t:ty $(, $load:item)?) => {
+    ($t:ty, $load:item) => {
         impl Source for $t {
             #[inline(always)]
             fn number(self) -> f32 {
                 f32::from(self)
             }
-            $(#[inline(always)]
-            $load)?
+            #[inline(always)]
+            $load
         }
         impl Sink for $t {
             // The number is an integer in the range of the type, or NaN: its lowest byte is the last of the fraction
             // where the last place is worth one. NaN has zeros there. Without a branch, so that loops vectorise.
             #[inline(always)]
             fn of_number(v: f32) -> $t {
-                const LAST_PLACE_IS_ONE: f32 = 12_582_912.0;
                 (v + LAST_PLACE_IS_ONE).to_bits() as $t
             }
             #[inline(always)]
             unsafe fn store<S: Simd>(s: S, p: *mut $t, v: S::F) {
-                let mut block = [0f32; MAX_LANES];
-                // SAFETY: the block has every lane; the caller promises room for LANES elements at `p`.
-                unsafe {
-                    s.store(block.as_mut_ptr(), v);
-                    for (i, v) in block.iter().enumerate().take(S::LANES) {
-                        *p.add(i) = <$t>::of_number(*v);
-                    }
-                }
+                let bits = s.to_bits(s.add(v, s.splat(LAST_PLACE_IS_ONE)));
+                // SAFETY: the caller promises room for LANES elements at `p`.
+                unsafe { s.store_i8(p.cast(), bits) }
             }
         }
     };
@@ -211,7 +208,13 @@ quantised!(
         s.to_float(unsafe { s.load_i8(p) })
     }
 );
-quantised!(u8);
+quantised!(
+    u8,
+    unsafe fn load<S: Simd>(s: S, p: *const u8) -> S::F {
+        // SAFETY: the caller promises LANES elements at `p`, which is what this touches.
+        s.to_float(s.and_i(unsafe { s.load_i8(p.cast()) }, s.splat_i(0xff)))
+    }
+);
 
 /// A float of sixteen bits.
 pub trait Half: Source + Sink + pteron_core::Element {}

@@ -166,6 +166,11 @@ impl Simd for Avx2 {
         unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(N as i32)) }
     }
     memory!(load_i8(p: *const i8) -> __m256i, _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())));
+    memory!(store_i8(p: *mut i8, v: __m256i), {
+        let bytes = _mm256_and_si256(v, _mm256_set1_epi32(0xff));
+        let words = _mm_packus_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
+        _mm_storel_epi64(p.cast(), _mm_packus_epi16(words, words))
+    });
     #[inline(always)]
     fn nibbles(self, a: __m256i) -> (__m256, __m256) {
         // SAFETY: `self` proves the features.

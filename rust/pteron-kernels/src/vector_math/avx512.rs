@@ -145,6 +145,7 @@ impl Simd for Avx512 {
         unsafe { _mm512_srai_epi32::<N>(a) }
     }
     memory!(load_i8(p: *const i8) -> __m512i, _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
+    memory!(store_i8(p: *mut i8, v: __m512i), _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(v)));
     #[inline(always)]
     fn nibbles(self, a: __m512i) -> (__m512, __m512) {
         // A permutation looks at the low four bits of its indices alone.

@@ -191,6 +191,11 @@ impl Simd for Neon {
         let bytes = vreinterpret_s8_u32(vdup_n_u32(p.cast::<u32>().read_unaligned()));
         vmovl_s16(vget_low_s16(vmovl_s8(bytes)))
     });
+    memory!(store_i8(p: *mut i8, v: int32x4_t), {
+        let words = vmovn_s32(v);
+        let bytes = vmovn_s16(vcombine_s16(words, words));
+        p.cast::<u32>().write_unaligned(vget_lane_u32::<0>(vreinterpret_u32_s8(bytes)))
+    });
     pure!(nibbles(a: int32x4_t) -> (float32x4_t, float32x4_t), {
         let low = vshrq_n_s32::<28>(vshlq_n_s32::<28>(a));
         let high = vshrq_n_s32::<28>(vshlq_n_s32::<24>(a));

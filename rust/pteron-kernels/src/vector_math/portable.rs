@@ -136,6 +136,7 @@ impl Simd for Portable {
             store(f32, F): |v| v,
             store_d(f64, D): |v| v,
             store_l(i64, L): |v| v,
+            store_i8(i8, I): |v| map(v, |a: i32| a as i8),
             store_binary16(u16, F): |v| map(v, binary16_from),
             store_brain16(u16, F): |v| map(v, brain16_from)
     }

@@ -164,6 +164,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reads of as many bytes.
     unsafe fn load_i8(self, p: *const i8) -> Self::I;
+    /// Stores the lowest byte of each lane.
+    /// # Safety
+    /// `p` is valid for writes of as many bytes.
+    unsafe fn store_i8(self, p: *mut i8, v: Self::I);
     /// The low and the high four bits of the lowest byte, as signed numbers.
     fn nibbles(self, a: Self::I) -> (Self::F, Self::F);
 

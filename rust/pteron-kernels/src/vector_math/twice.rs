@@ -128,6 +128,14 @@ impl<S: Simd> Simd for Twice<S> {
         unsafe { (self.0.load_i8(p), self.0.load_i8(p.add(S::LANES))) }
     }
     #[inline(always)]
+    unsafe fn store_i8(self, p: *mut i8, v: Self::I) {
+        // SAFETY: the caller's promise, for either half.
+        unsafe {
+            self.0.store_i8(p, v.0);
+            self.0.store_i8(p.add(S::LANES), v.1);
+        }
+    }
+    #[inline(always)]
     fn nibbles(self, a: Self::I) -> (Self::F, Self::F) {
         let ((low, high), (next_low, next_high)) = (self.0.nibbles(a.0), self.0.nibbles(a.1));
         ((low, next_low), (high, next_high))

@@ -1,6 +1,7 @@
 //! [`Dots`] with 256 bits: plain AVX2, which widens bytes to 16 bits so that no sum saturates, and AVX-VNNI.
 
-use super::vectors::{Dots, Narrowing};
+use super::vectors::{Dots, Narrowing, TapDots};
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 const LANES: usize = 8;
@@ -231,21 +232,6 @@ unsafe fn narrowed(v: [__m256i; 4], narrowing: Narrowing) -> __m256i {
     }
 }
 
-/// Bytes in 16 bits: those of the lower half, those of the upper half.
-///
-/// # Safety
-/// The processor has AVX2.
-#[inline(always)]
-unsafe fn widened(v: __m256i) -> [__m256i; 2] {
-    // SAFETY: the caller promises AVX2.
-    unsafe {
-        [
-            _mm256_cvtepu8_epi16(_mm256_castsi256_si128(v)),
-            _mm256_cvtepu8_epi16(_mm256_extracti128_si256::<1>(v)),
-        ]
-    }
-}
-
 /// Quads of 32 channels from four taps: lane by lane of 128 bits, four channels of each in a vector.
 ///
 /// # Safety
@@ -270,61 +256,79 @@ unsafe fn quads(taps: [*const u8; 4], flip: u8) -> [__m256i; 4] {
     }
 }
 
+/// `sums` and products of pairs of 16 bits. Not by intrinsics: the compiler would add the products of several parts first, and
+/// have no registers for them.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn sum_of_pairs(mut sums: __m256i, inputs: __m256i, weights: __m256i) -> __m256i {
+    // SAFETY: the caller promises AVX2; registers alone are touched.
+    unsafe {
+        asm!(
+            "vpmaddwd {products}, {inputs}, {weights}",
+            "vpaddd {sums}, {sums}, {products}",
+            products = out(ymm_reg) _, sums = inout(ymm_reg) sums,
+            inputs = in(ymm_reg) inputs, weights = in(ymm_reg) weights,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sums
+}
+
 impl Dots for Avx2 {
     const CHAINS: usize = 1;
-    // Of the lower and of the upper four columns, two sums each.
-    type Sums = [__m256i; 2];
-    type Weights = [__m256i; 2];
-    type Inputs = [__m256i; 2];
+    // The first and the third product of a quad, then the others: what are pairs of 16 bits in one are so in the other, and
+    // sums need no adding up in the end.
+    const PARTS: usize = 2;
+    const WIDTH: usize = 2;
+    type Sums = __m256i;
+    type Weights = __m256i;
+    type Inputs = __m256i;
     common!();
 
     #[inline(always)]
-    unsafe fn zero() -> Self::Sums {
+    unsafe fn zero() -> __m256i {
         // SAFETY: the caller promises AVX2.
-        unsafe { [_mm256_setzero_si256(); 2] }
+        unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
-    unsafe fn weights(p: *const i8) -> Self::Weights {
+    unsafe fn weights<const PART: usize>(p: *const i8) -> __m256i {
         // SAFETY: the caller promises AVX2 and 32 readable bytes.
         unsafe {
-            [
-                _mm256_cvtepi8_epi16(_mm_loadu_si128(p.cast())),
-                _mm256_cvtepi8_epi16(_mm_loadu_si128(p.add(16).cast())),
-            ]
+            let bytes = _mm256_loadu_si256(p.cast());
+            let high = if PART == 0 { _mm256_slli_epi16::<8>(bytes) } else { bytes };
+            _mm256_srai_epi16::<8>(high)
         }
     }
     #[inline(always)]
-    unsafe fn broadcast(p: *const u8) -> Self::Inputs {
-        // SAFETY: the caller promises AVX2 and four readable bytes.
-        unsafe { [_mm256_cvtepu8_epi16(_mm_set1_epi32(p.cast::<i32>().read_unaligned())); 2] }
+    unsafe fn broadcast<const PART: usize>(p: *const u8) -> __m256i {
+        // SAFETY: the caller promises AVX2 and four readable numbers of two bytes, two for each part.
+        unsafe { _mm256_set1_epi32(p.cast::<i32>().add(PART).read_unaligned()) }
     }
     #[inline(always)]
-    unsafe fn dot(sums: Self::Sums, inputs: Self::Inputs, weights: Self::Weights) -> Self::Sums {
-        // SAFETY: the caller promises AVX2.
+    unsafe fn widen(from: *const u8, to: *mut u8) {
+        // SAFETY: the caller promises AVX2, 16 readable bytes and 32 writable ones.
         unsafe {
-            [
-                _mm256_add_epi32(sums[0], _mm256_madd_epi16(inputs[0], weights[0])),
-                _mm256_add_epi32(sums[1], _mm256_madd_epi16(inputs[1], weights[1])),
-            ]
+            let order = _mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+            let bytes = _mm_shuffle_epi8(_mm_loadu_si128(from.cast()), order);
+            _mm256_storeu_si256(to.cast(), _mm256_cvtepu8_epi16(bytes));
         }
     }
     #[inline(always)]
-    unsafe fn add_sums(a: Self::Sums, b: Self::Sums) -> Self::Sums {
+    unsafe fn dot(sums: __m256i, inputs: __m256i, weights: __m256i) -> __m256i {
         // SAFETY: the caller promises AVX2.
-        unsafe { [_mm256_add_epi32(a[0], b[0]), _mm256_add_epi32(a[1], b[1])] }
+        unsafe { sum_of_pairs(sums, inputs, weights) }
     }
     #[inline(always)]
-    unsafe fn lanes(sums: Self::Sums) -> __m256i {
+    unsafe fn add_sums(a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: the caller promises AVX2.
-        unsafe { _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(sums[0], sums[1])) }
+        unsafe { _mm256_add_epi32(a, b) }
     }
     #[inline(always)]
-    unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4] {
-        // SAFETY: the caller promises AVX2 and the bytes.
-        unsafe {
-            let [a, b, c, d] = quads(taps, flip);
-            [widened(a), widened(b), widened(c), widened(d)]
-        }
+    unsafe fn lanes(sums: __m256i) -> __m256i {
+        sums
     }
 }
 
@@ -341,12 +345,12 @@ impl Dots for AvxVnni {
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
-    unsafe fn weights(p: *const i8) -> __m256i {
+    unsafe fn weights<const PART: usize>(p: *const i8) -> __m256i {
         // SAFETY: the caller promises AVX2 and 32 readable bytes.
         unsafe { _mm256_loadu_si256(p.cast()) }
     }
     #[inline(always)]
-    unsafe fn broadcast(p: *const u8) -> __m256i {
+    unsafe fn broadcast<const PART: usize>(p: *const u8) -> __m256i {
         // SAFETY: the caller promises AVX2 and four readable bytes.
         unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
     }
@@ -364,6 +368,9 @@ impl Dots for AvxVnni {
     unsafe fn lanes(sums: __m256i) -> __m256i {
         sums
     }
+}
+
+impl TapDots for AvxVnni {
     #[inline(always)]
     unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [__m256i; 4] {
         // SAFETY: the caller promises AVX2 and the bytes.

@@ -1,7 +1,7 @@
 //! [`Dots`] with 512 bits: AVX-512 BW, which widens bytes to 16 bits so that no sum saturates, and AVX-512 VNNI.
 
 use super::avx2::Avx2;
-use super::vectors::{Dots, Narrowing};
+use super::vectors::{Dots, Narrowing, TapDots};
 use std::arch::x86_64::*;
 
 const LANES: usize = 16;
@@ -272,7 +272,7 @@ impl Dots for Avx512 {
         unsafe { [_mm512_setzero_si512(); 2] }
     }
     #[inline(always)]
-    unsafe fn weights(p: *const i8) -> Self::Weights {
+    unsafe fn weights<const PART: usize>(p: *const i8) -> Self::Weights {
         // SAFETY: the caller promises AVX-512 and 64 readable bytes.
         unsafe {
             [
@@ -282,7 +282,7 @@ impl Dots for Avx512 {
         }
     }
     #[inline(always)]
-    unsafe fn broadcast(p: *const u8) -> Self::Inputs {
+    unsafe fn broadcast<const PART: usize>(p: *const u8) -> Self::Inputs {
         // SAFETY: the caller promises AVX-512 and four readable bytes.
         unsafe { [_mm512_cvtepu8_epi16(_mm256_set1_epi32(p.cast::<i32>().read_unaligned())); 2] }
     }
@@ -313,6 +313,9 @@ impl Dots for Avx512 {
             )
         }
     }
+}
+
+impl TapDots for Avx512 {
     #[inline(always)]
     unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4] {
         // SAFETY: the caller promises AVX-512 and the bytes.
@@ -336,12 +339,12 @@ impl Dots for Avx512Vnni {
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
-    unsafe fn weights(p: *const i8) -> __m512i {
+    unsafe fn weights<const PART: usize>(p: *const i8) -> __m512i {
         // SAFETY: the caller promises AVX-512 and 64 readable bytes.
         unsafe { _mm512_loadu_si512(p.cast()) }
     }
     #[inline(always)]
-    unsafe fn broadcast(p: *const u8) -> __m512i {
+    unsafe fn broadcast<const PART: usize>(p: *const u8) -> __m512i {
         // SAFETY: the caller promises AVX-512 and four readable bytes.
         unsafe { _mm512_set1_epi32(p.cast::<i32>().read_unaligned()) }
     }
@@ -359,6 +362,9 @@ impl Dots for Avx512Vnni {
     unsafe fn lanes(sums: __m512i) -> __m512i {
         sums
     }
+}
+
+impl TapDots for Avx512Vnni {
     #[inline(always)]
     unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [__m512i; 4] {
         // SAFETY: the caller promises AVX-512 and the bytes.

@@ -21,4 +21,4 @@ pub(super) use avx512::{Avx512, Avx512Vnni};
 #[cfg(target_arch = "aarch64")]
 pub(super) use neon::{Neon, NeonDot, NeonMixedDot};
 pub(super) use portable::Portable;
-pub(super) use vectors::{Dots, Narrowing};
+pub(super) use vectors::{Dots, Narrowing, TapDots};

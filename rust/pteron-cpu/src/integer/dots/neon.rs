@@ -3,7 +3,7 @@
 //!
 //! The intrinsics of the latter two are not stable: they are written as instructions.
 
-use super::vectors::{Dots, Narrowing};
+use super::vectors::{Dots, Narrowing, TapDots};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -296,7 +296,7 @@ impl Dots for Neon {
         unsafe { [vdupq_n_s32(0); 4] }
     }
     #[inline(always)]
-    unsafe fn weights(p: *const i8) -> Self::Weights {
+    unsafe fn weights<const PART: usize>(p: *const i8) -> Self::Weights {
         // SAFETY: the caller promises NEON and 32 readable bytes.
         unsafe {
             let (a, b) = (vld1q_s8(p), vld1q_s8(p.add(16)));
@@ -304,7 +304,7 @@ impl Dots for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn broadcast(p: *const u8) -> Self::Inputs {
+    unsafe fn broadcast<const PART: usize>(p: *const u8) -> Self::Inputs {
         // SAFETY: the caller promises NEON and four readable bytes.
         unsafe {
             let quad = vreinterpret_u8_u32(vdup_n_u32(p.cast::<u32>().read_unaligned()));
@@ -336,6 +336,9 @@ impl Dots for Neon {
         // SAFETY: the caller promises NEON.
         unsafe { [vpaddq_s32(sums[0], sums[1]), vpaddq_s32(sums[2], sums[3])] }
     }
+}
+
+impl TapDots for Neon {
     #[inline(always)]
     unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4] {
         // SAFETY: the caller promises NEON and the bytes.
@@ -363,14 +366,14 @@ macro_rules! dot_products {
         /// # Safety
         /// As [`Dots`] has it for this method.
         #[inline(always)]
-        unsafe fn weights(p: *const i8) -> Self::Weights {
+        unsafe fn weights<const PART: usize>(p: *const i8) -> Self::Weights {
             // SAFETY: the caller promises NEON and 32 readable bytes.
             unsafe { [vld1q_s8(p), vld1q_s8(p.add(16))] }
         }
         /// # Safety
         /// As [`Dots`] has it for this method.
         #[inline(always)]
-        unsafe fn broadcast(p: *const u8) -> Self::Inputs {
+        unsafe fn broadcast<const PART: usize>(p: *const u8) -> Self::Inputs {
             // SAFETY: the caller promises NEON and four readable bytes.
             unsafe {
                 let quad = vreinterpretq_u8_u32(vdupq_n_u32(p.cast::<u32>().read_unaligned()));
@@ -411,13 +414,6 @@ macro_rules! dot_products {
         unsafe fn lanes(sums: Self::Sums) -> Self::I {
             sums
         }
-        /// # Safety
-        /// As [`Dots`] has it for this method.
-        #[inline(always)]
-        unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4] {
-            // SAFETY: the caller promises NEON and the bytes.
-            unsafe { pairs_of_quads(taps, flip ^ $shift as u8) }
-        }
     };
 }
 
@@ -426,6 +422,22 @@ impl Dots for NeonDot {
     dot_products!(128, "sdot");
 }
 
+impl TapDots for NeonDot {
+    #[inline(always)]
+    unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4] {
+        // SAFETY: the caller promises NEON and the bytes.
+        unsafe { pairs_of_quads(taps, flip ^ 0x80) }
+    }
+}
+
 impl Dots for NeonMixedDot {
     dot_products!(0, "usdot");
+}
+
+impl TapDots for NeonMixedDot {
+    #[inline(always)]
+    unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4] {
+        // SAFETY: the caller promises NEON and the bytes.
+        unsafe { pairs_of_quads(taps, flip) }
+    }
 }

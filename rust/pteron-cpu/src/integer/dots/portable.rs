@@ -1,6 +1,6 @@
 //! [`Dots`] in plain Rust.
 
-use super::vectors::{Dots, Narrowing};
+use super::vectors::{Dots, Narrowing, TapDots};
 
 const LANES: usize = 8;
 
@@ -36,12 +36,12 @@ impl Dots for Portable {
         [0; LANES]
     }
     #[inline(always)]
-    unsafe fn weights(p: *const i8) -> Self::Weights {
+    unsafe fn weights<const PART: usize>(p: *const i8) -> Self::Weights {
         // SAFETY: the caller promises `4 * LANES` readable bytes; bytes have no alignment.
         unsafe { p.cast::<Self::Weights>().read() }
     }
     #[inline(always)]
-    unsafe fn broadcast(p: *const u8) -> Self::Inputs {
+    unsafe fn broadcast<const PART: usize>(p: *const u8) -> Self::Inputs {
         // SAFETY: the caller promises four readable bytes; bytes have no alignment.
         [unsafe { p.cast::<[u8; 4]>().read() }; LANES]
     }
@@ -133,19 +133,6 @@ impl Dots for Portable {
         }
     }
     #[inline(always)]
-    unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4] {
-        let mut out = [[[0; 4]; LANES]; 4];
-        for (t, tap) in taps.into_iter().enumerate() {
-            for (v, vector) in out.iter_mut().enumerate() {
-                for (lane, quad) in vector.iter_mut().enumerate() {
-                    // SAFETY: the caller promises `4 * LANES` readable bytes at each tap.
-                    quad[t] = unsafe { *tap.add(v * LANES + lane) } ^ flip;
-                }
-            }
-        }
-        out
-    }
-    #[inline(always)]
     unsafe fn copy_16(from: *const u8, to: *mut u8, flip: u8) {
         // SAFETY: the caller promises 16 bytes in both, which do not overlap.
         unsafe { to.cast::<[u8; 16]>().write(from.cast::<[u8; 16]>().read().map(|b| b ^ flip)) }
@@ -169,5 +156,21 @@ impl Dots for Portable {
             // SAFETY: the caller promises `2 * LANES` writable bytes at each pointer.
             unsafe { to[i / 2].add(i % 2 * LANES).copy_from_nonoverlapping(bytes.as_ptr(), LANES) }
         }
+    }
+}
+
+impl TapDots for Portable {
+    #[inline(always)]
+    unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4] {
+        let mut out = [[[0; 4]; LANES]; 4];
+        for (t, tap) in taps.into_iter().enumerate() {
+            for (v, vector) in out.iter_mut().enumerate() {
+                for (lane, quad) in vector.iter_mut().enumerate() {
+                    // SAFETY: the caller promises `4 * LANES` readable bytes at each tap.
+                    quad[t] = unsafe { *tap.add(v * LANES + lane) } ^ flip;
+                }
+            }
+        }
+        out
     }
 }

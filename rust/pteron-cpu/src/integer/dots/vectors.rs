@@ -24,6 +24,11 @@ pub(in crate::integer) trait Dots: Copy + 'static {
     /// What is taken from activations before they are multiplied, so that their bytes are those that the instructions take:
     /// the sums are those of numbers this much lower.
     const SHIFT: i32 = 0;
+    /// Parts of a quad that are multiplied one after another, so that fewer weights are in registers at a time.
+    const PARTS: usize = 1;
+    /// Bytes that [`Dots::broadcast`] reads of an activation: two where rows are [widened](Dots::widen) before they are multiplied,
+    /// so that no tile does it.
+    const WIDTH: usize = 1;
     /// Sums of `LANES` columns; may be in parts.
     type Sums: Copy;
     /// Quads of `LANES` columns of weights.
@@ -38,13 +43,14 @@ pub(in crate::integer) trait Dots: Copy + 'static {
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn zero() -> Self::Sums;
+    /// Part `PART` of the quads at `p`.
     /// # Safety
     /// The processor has the instruction set; `4 * LANES` bytes are readable.
-    unsafe fn weights(p: *const i8) -> Self::Weights;
-    /// The quad at `p` for all columns.
+    unsafe fn weights<const PART: usize>(p: *const i8) -> Self::Weights;
+    /// Part `PART` of the quad at `p`, of activations of [`Dots::WIDTH`] bytes, for all columns.
     /// # Safety
-    /// The processor has the instruction set; four bytes are readable.
-    unsafe fn broadcast(p: *const u8) -> Self::Inputs;
+    /// The processor has the instruction set; a quad is readable.
+    unsafe fn broadcast<const PART: usize>(p: *const u8) -> Self::Inputs;
     /// Adds the products of quads.
     /// # Safety
     /// The processor has the instruction set.
@@ -117,12 +123,15 @@ pub(in crate::integer) trait Dots: Copy + 'static {
     /// The processor has the instruction set; 16 bytes are readable and writable, in memory that does not overlap.
     unsafe fn copy_16(from: *const u8, to: *mut u8, flip: u8);
 
-    /// Quads of `4 * LANES` channels from the bytes of four taps, flipped. Which channels are in which vector and lane
-    /// is for [`Dots::channel_of`] to say.
+    /// Makes four quads as [`Dots::broadcast`] reads them of four quads of unsigned bytes; for instruction sets whose [`Dots::WIDTH`] is two.
     /// # Safety
-    /// The processor has the instruction set; each pointer is to `4 * LANES` readable bytes.
-    unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4];
-    /// The channel, of the `4 * LANES` that [`Dots::interleave`] reads, in lane `lane` of vector `vector`.
+    /// The processor has the instruction set; 16 bytes are readable, 32 writable, in memory that does not overlap.
+    #[inline(always)]
+    unsafe fn widen(from: *const u8, to: *mut u8) {
+        let _ = (from, to);
+    }
+
+    /// The channel, of `4 * LANES` in four vectors, in lane `lane` of vector `vector` where channels have taps of their own.
     fn channel_of(vector: usize, lane: usize) -> usize;
     /// Stores `4 * LANES` numbers as bytes in the order of channels.
     /// # Safety
@@ -132,4 +141,13 @@ pub(in crate::integer) trait Dots: Copy + 'static {
     /// # Safety
     /// The processor has the instruction set; `2 * LANES` bytes are writable at each.
     unsafe fn store_halves(to: [*mut u8; 2], v: [Self::I; 4], narrowing: Narrowing);
+}
+
+/// Instruction sets with dot products of quads of taps.
+pub(in crate::integer) trait TapDots: Dots {
+    /// Quads of `4 * LANES` channels from the bytes of four taps, flipped. Which channels are in which vector and lane
+    /// is for [`Dots::channel_of`] to say.
+    /// # Safety
+    /// The processor has the instruction set; each pointer is to `4 * LANES` readable bytes.
+    unsafe fn interleave(taps: [*const u8; 4], flip: u8) -> [Self::Inputs; 4];
 }
