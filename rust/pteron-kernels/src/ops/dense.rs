@@ -6,6 +6,7 @@
 
 mod cholesky;
 mod lu;
+mod number;
 pub(crate) mod plain;
 mod reflections;
 mod substitution;
@@ -14,37 +15,17 @@ mod tests;
 pub(crate) mod update;
 
 use crate::ops::matrix_batch::{ItemKernel, RunAtLevel, bytes_for, largest};
-use crate::ops::tile_product::TileProduct;
 use crate::routine::{BindItemsFn, Preparation};
 use crate::vector_math::SimdLevel;
+pub(crate) use number::Dense;
 use plain::Triangle;
-use pteron_core::{Args, DType, Element, Error, PrepareContext, Result};
+use pteron_core::{Args, DType, Error, PrepareContext, Result};
 use std::marker::PhantomData;
 use substitution::System;
 use update::{How, Place, Update};
 
 /// Largest order of float32 matrices that are computed in float64: those cost little, and errors show in few numbers.
 const SMALL: usize = 32;
-
-/// Numbers of dense matrices.
-pub(crate) trait Dense: TileProduct + Element + Default {
-    /// Distance from zero.
-    fn size(self) -> Self;
-    /// Square root.
-    fn root(self) -> Self;
-}
-
-macro_rules! dense {
-    ($($t:ty),*) => { $(
-        impl Dense for $t {
-            #[inline(always)]
-            fn size(self) -> $t { self.abs() }
-            #[inline(always)]
-            fn root(self) -> $t { self.sqrt() }
-        }
-    )* };
-}
-dense!(f32, f64);
 
 /// How matrices are factored and solved with. Matrices are row-major; memory is of [`Method::room`] numbers.
 pub(crate) trait Method: Copy {

@@ -1,6 +1,6 @@
 //! Cholesky factorisation block by block, and the product that makes an inverse of an inverse factor.
 
-use super::Dense;
+use super::number::Dense;
 use super::plain::Triangle;
 use super::substitution::System;
 use super::update::{How, Place, Update};

@@ -1,6 +1,6 @@
 //! LU factorisation with row exchanges, block by block: the left half of the columns, then the right.
 
-use super::Dense;
+use super::number::Dense;
 use super::plain::Triangle;
 use super::substitution::System;
 use super::update::{How, Place, Update};

@@ -3,7 +3,7 @@
 //! The product of some reflections is I − V·T·Vᵀ with a small upper triangle T. Source: R. Schreiber and C. Van Loan, A
 //! Storage-Efficient WY Representation for Products of Householder Transformations, 1989.
 
-use super::Dense;
+use super::number::Dense;
 use super::update::{self, How, Place, Update};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 
@@ -69,9 +69,10 @@ impl<'a, T: Dense> Block<'a, T> {
         let small = self.small.as_chunks_mut::<WIDTH>().0;
         small.iter_mut().for_each(|row| row.fill(T::ZERO));
         for (j, tau) in taus.iter().enumerate() {
-            for i in 0..j {
-                let sum = (i..j).fold(T::ZERO, |sum, l| sum + small[i][l] * gram[l][j]);
-                small[i][j] = T::ZERO - *tau * sum;
+            for (i, row) in small.iter_mut().enumerate().take(j) {
+                let products = row[i..j].iter().zip(&gram[i..j]);
+                let sum = products.fold(T::ZERO, |sum, (x, gram)| sum + *x * gram[j]);
+                row[j] = T::ZERO - *tau * sum;
             }
             small[j][j] = *tau;
         }
@@ -198,7 +199,7 @@ impl<T: Dense> SimdTask for Reflect<'_, T> {
         let mut sums = *top;
         for row in &*below {
             let v = row[k];
-            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum = *sum + v * *x);
+            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += v * *x);
         }
         sums.iter_mut().for_each(|sum| *sum = tau * *sum);
         let take = |row: &mut [T; WIDTH], v: T| {

@@ -1,6 +1,6 @@
 //! Systems with triangles, block by block.
 
-use super::Dense;
+use super::number::Dense;
 use super::plain::Triangle;
 use super::update::{How, Place, Update};
 use crate::vector_math::{Simd, SimdLevel, SimdTask};

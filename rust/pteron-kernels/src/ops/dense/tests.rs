@@ -336,3 +336,19 @@ fn operators_agree_with_their_plain_kernels() {
     check_operators::<f32>(37);
     check_operators::<f64>(37);
 }
+
+#[test]
+fn exponentials_of_what_is_not_finite_are_nan() {
+    for bad in [f64::NAN, f64::INFINITY] {
+        let n = 37;
+        let mut a = vec![0.0; n * n];
+        a[5 * n + 5] = bad;
+        let inputs = [Input::Tensor(vec![n, n], a)];
+        for isa in levels() {
+            let shapes = [(DType::Float32, &[n, n][..])];
+            let found =
+                outputs::<f32>("aten::linalg_matrix_exp.out", ("blocks", isa), &inputs, &shapes).unwrap();
+            assert!(found.iter().all(|v| v.is_nan()), "{bad} {isa:?}");
+        }
+    }
+}

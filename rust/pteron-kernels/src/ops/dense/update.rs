@@ -118,7 +118,7 @@ impl<T: TileProduct> Strip<'_, T> {
 fn combine<T: TileProduct>(to: &mut [T], sums: &[T], how: How) {
     match how {
         How::Set => to.copy_from_slice(sums),
-        How::Add => to.iter_mut().zip(sums).for_each(|(x, v)| *x = *x + *v),
+        How::Add => to.iter_mut().zip(sums).for_each(|(x, v)| *x += *v),
         How::Subtract => to.iter_mut().zip(sums).for_each(|(x, v)| *x = *x - *v),
     }
 }
