@@ -162,7 +162,7 @@ fn check_updates<T: Dense>(isa: Isa) {
     let whole = |n: usize, seed: usize| -> Vec<T> {
         (0..n).map(|i| T::from_i64((i * seed % 13) as i64 - 6)).collect()
     };
-    for [m, n, k] in [[1, 1, 1], [5, 40, 130], [131, 17, 3], [4, 32, 128], [3, 16, 0], [0, 3, 3]] {
+    for [m, n, k] in [[1, 1, 1], [5, 40, 260], [131, 17, 3], [4, 32, 256], [3, 16, 0], [0, 3, 3]] {
         let (a, b, c) = (whole(m * k, 5), whole(k * n, 7), whole(m * n, 11));
         for (how, is_transposed) in [How::Set, How::Add, How::Subtract].into_iter().zip([false, true, false])
         {

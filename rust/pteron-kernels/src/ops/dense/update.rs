@@ -8,7 +8,7 @@ use crate::ops::tile_product::{TALL, TileProduct};
 use crate::vector_math::{Simd, SimdTask};
 
 /// Columns of the left block that are multiplied at once.
-const DEPTH: usize = 128;
+const DEPTH: usize = 256;
 /// Rows of the left block that stay in the cache for all strips.
 const ROWS: usize = 128;
 /// Columns of a strip, and of one for the last few columns.
