@@ -1,44 +1,18 @@
 //! Cholesky factorisation of positive definite matrices, and solutions and inverses with it.
 //!
-//! A = L·Lᵀ, or Uᵀ·U. Shape: batches of square matrices. Dtype: float32 and float64, computed in float64. Edge
-//! cases: only one triangle of A is read; a matrix that is not positive definite is reported in `info` (the
-//! order of the leading minor that is not), and is an error where PyTorch raises, as a singular factor is.
-//! Source: Golub & Van Loan, Matrix Computations, 4.2.
+//! A = L·Lᵀ, or Uᵀ·U. Shape: batches of square matrices. Dtype: float32 and float64, computed in float64 or,
+//! block by block, in their own dtype. Edge cases: only one triangle of A is read; a matrix that is not
+//! positive definite is reported in `info` (the order of the leading minor that is not), and is an error
+//! where PyTorch raises, as a singular factor is. Source: Golub & Van Loan, Matrix Computations, 4.2.
 
 use crate::operator::{Operator, kernel};
+use crate::ops::dense::{Method, Plain, blocked, of_blocks, tenth};
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, check_exactly, common_batch, items, joined, largest, load, rooms, split,
     split_square, store, transpose,
 };
-use crate::ops::triangular::{Triangle, substitute};
-use crate::routine::{Preparation, Routine};
+use crate::routine::{BindItemsFn, Preparation, Routine};
 use pteron_core::{Args, BindArgs, DType, Error, PrepareContext, Result};
-
-/// Replaces the lower triangle of `a` by L and clears the other; the order of the first leading minor that is
-/// not positive, or 0.
-fn factor(a: &mut [f64], n: usize) -> usize {
-    let mut info = 0;
-    for j in 0..n {
-        let row = &a[j * n..j * n + j];
-        let pivot = a[j * n + j] - row.iter().map(|v| v * v).sum::<f64>();
-        // NaN is not positive either.
-        if pivot.is_nan() || pivot <= 0.0 {
-            // As LAPACK leaves it: what would have to be positive is in its place.
-            a[j * n + j] = pivot;
-            info = j + 1;
-            break;
-        }
-        let root = pivot.sqrt();
-        a[j * n + j] = root;
-        for i in j + 1..n {
-            let (above, below) = a.split_at_mut(i * n);
-            let product: f64 = below[..j].iter().zip(&above[j * n..j * n + j]).map(|(x, y)| x * y).sum();
-            below[j] = (below[j] - product) / root;
-        }
-    }
-    (0..n).for_each(|i| a[i * n + i + 1..(i + 1) * n].fill(0.0));
-    info
-}
 
 fn not_positive(info: usize) -> Error {
     Error::kernel("the matrix is not positive definite")
@@ -46,21 +20,25 @@ fn not_positive(info: usize) -> Error {
         .got(format!("the leading minor of order {info}"))
 }
 
-/// Factors item `item` of argument 0 into `room`; the factor that is asked for, and the info.
-fn factored(args: &Args<'_>, item: usize, is_upper: bool, room: [&mut [f64]; 2]) -> Result<usize> {
+/// Factors item `item` of argument 0; the factor that is asked for, and the info.
+fn factored<'m, M: Method>(
+    method: M,
+    args: &Args<'_>,
+    item: usize,
+    is_upper: bool,
+    memory: &'m mut [u8],
+) -> Result<(&'m [M::Number], usize)> {
     let (batch, n) = split_square(args.tensor(0)?.shape(), "self")?;
-    let [a, turned] = room;
+    let [room, a, turned] = rooms(memory, [M::room(n), n * n, n * n])?;
     load(args, (0, 2), &batch, item, a)?;
-    if is_upper {
-        transpose(a, [n, n], turned);
-        a.copy_from_slice(turned);
+    if !is_upper {
+        let info = method.cholesky(a, n, turned, room);
+        return Ok((a, info));
     }
-    let info = factor(a, n);
-    if is_upper {
-        transpose(a, [n, n], turned);
-        a.copy_from_slice(turned);
-    }
-    Ok(info)
+    transpose(a, [n, n], turned);
+    let info = method.cholesky(turned, n, a, room);
+    transpose(turned, [n, n], a);
+    Ok((a, info))
 }
 
 fn bind_same<const OUT: usize, const HAS_INFO: bool>(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
@@ -78,38 +56,51 @@ fn bytes(ctx: &PrepareContext<'_>) -> Result<usize> {
     bytes_for(&[&[2, n, n]])
 }
 
-fn prepare_ex(ctx: &PrepareContext<'_>) -> Preparation {
+fn run_ex<M: Method>(method: M, args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+    let (batch, _) = split_square(args.tensor(0)?.shape(), "self")?;
+    let (factor, info) = factored(method, args, item, args.bool(1)?, memory)?;
+    if info > 0 && args.bool(2)? {
+        return Err(not_positive(info));
+    }
+    store(args, (3, 2), &batch, item, factor)?;
+    store(args, (4, 0), &batch, item, &[info as f64])
+}
+
+fn check_ex(ctx: &PrepareContext<'_>) -> Result<usize> {
     check_dtypes(ctx, &[0, 3])?;
     check_exactly(ctx, &[4], DType::Int32)?;
-    Routine::per_item(bytes(ctx)?, bind_same::<3, true>, |args, item, s| {
-        let (batch, n) = split_square(args.tensor(0)?.shape(), "self")?;
-        let [a, turned] = rooms(s.worker, [n * n, n * n])?;
-        let info = factored(args, item, args.bool(1)?, [&mut *a, turned])?;
-        if info > 0 && args.bool(2)? {
-            return Err(not_positive(info));
-        }
-        store(args, (3, 2), &batch, item, a)?;
-        store(args, (4, 0), &batch, item, &[info as f64])
-    })
+    bytes(ctx)
+}
+
+fn prepare_ex(ctx: &PrepareContext<'_>) -> Preparation {
+    Routine::per_item(check_ex(ctx)?, bind_same::<3, true>, |args, n, s| run_ex(Plain, args, n, s.worker))
+}
+
+fn blocks_ex(ctx: &PrepareContext<'_>) -> Preparation {
+    of_blocks(ctx, 0, check_ex(ctx), |args| bind_same::<3, true>(args).map(tenth), blocked!(run_ex, 0))
+}
+
+fn run_plain<M: Method>(method: M, args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+    let (batch, _) = split_square(args.tensor(0)?.shape(), "self")?;
+    match factored(method, args, item, args.bool(1)?, memory)? {
+        (factor, 0) => store(args, (2, 2), &batch, item, factor),
+        (_, info) => Err(not_positive(info)),
+    }
+}
+
+fn check_same(ctx: &PrepareContext<'_>) -> Result<usize> {
+    check_dtypes(ctx, &[0, 2])?;
+    bytes(ctx)
 }
 
 fn prepare_plain(ctx: &PrepareContext<'_>) -> Preparation {
-    check_dtypes(ctx, &[0, 2])?;
-    Routine::per_item(bytes(ctx)?, bind_same::<2, false>, |args, item, s| {
-        let (batch, n) = split_square(args.tensor(0)?.shape(), "self")?;
-        let [a, turned] = rooms(s.worker, [n * n, n * n])?;
-        match factored(args, item, args.bool(1)?, [&mut *a, turned])? {
-            0 => store(args, (2, 2), &batch, item, a),
-            info => Err(not_positive(info)),
-        }
+    Routine::per_item(check_same(ctx)?, bind_same::<2, false>, |args, n, s| {
+        run_plain(Plain, args, n, s.worker)
     })
 }
 
-/// Solves A·X = B with the factor of A.
-fn solve(factor: &[f64], n: usize, b: &mut [f64], width: usize, is_upper: bool) {
-    for is_transposed in [is_upper, !is_upper] {
-        substitute(factor, n, b, width, Triangle { is_upper, is_unit: false, is_transposed });
-    }
+fn blocks_plain(ctx: &PrepareContext<'_>) -> Preparation {
+    of_blocks(ctx, 0, check_same(ctx), |args| bind_same::<2, false>(args).map(tenth), blocked!(run_plain, 0))
 }
 
 fn bind_solve(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
@@ -126,35 +117,57 @@ fn bind_solve(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
     items(&batch, &[n, extents[0], extents[1]])
 }
 
-fn prepare_solve(ctx: &PrepareContext<'_>) -> Preparation {
+fn run_solve<M: Method>(method: M, args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+    let (batch, [n, width]) = split(args.tensor(3)?.shape(), "out")?;
+    let [room, factor, b] = rooms(memory, [M::room(n), n * n, n * width])?;
+    load(args, (1, 2), &batch, item, factor)?;
+    load(args, (0, 2), &batch, item, b)?;
+    method.solve_definite(factor, n, (&mut *b, width), args.bool(2)?, room);
+    store(args, (3, 2), &batch, item, b)
+}
+
+fn solve_bytes(ctx: &PrepareContext<'_>) -> Result<usize> {
     check_dtypes(ctx, &[0, 1, 3])?;
     let ([rows, columns], [n, _]) = (largest(ctx, 0), largest(ctx, 1));
-    Routine::per_item(bytes_for(&[&[n, n], &[rows, columns]])?, bind_solve, |args, item, s| {
-        let (batch, [n, width]) = split(args.tensor(3)?.shape(), "out")?;
-        let [factor, b] = rooms(s.worker, [n * n, n * width])?;
-        load(args, (1, 2), &batch, item, factor)?;
-        load(args, (0, 2), &batch, item, b)?;
-        solve(factor, n, b, width, args.bool(2)?);
-        store(args, (3, 2), &batch, item, b)
-    })
+    bytes_for(&[&[n, n], &[rows, columns]])
+}
+
+fn prepare_solve(ctx: &PrepareContext<'_>) -> Preparation {
+    Routine::per_item(solve_bytes(ctx)?, bind_solve, |args, n, s| run_solve(Plain, args, n, s.worker))
+}
+
+fn blocks_solve(ctx: &PrepareContext<'_>) -> Preparation {
+    of_blocks(ctx, 1, solve_bytes(ctx), |args| bind_solve(args).map(tenth), blocked!(run_solve, 1))
+}
+
+fn run_inverse<M: Method>(method: M, args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+    let (batch, n) = split_square(args.tensor(0)?.shape(), "self")?;
+    let [room, factor, x, copy] = rooms(memory, [M::room(n), n * n, n * n, n * n])?;
+    load::<M::Number>(args, (0, 2), &batch, item, factor)?;
+    if let Some(i) = factor.iter().step_by(n + 1).position(|v| *v == M::Number::default()) {
+        return Err(Error::kernel("a factor with a zero on its diagonal has no inverse")
+            .argument("self")
+            .got(format!("element {i} of the diagonal of matrix {item} is zero")));
+    }
+    method.invert_definite(factor, n, args.bool(1)?, [&mut *x, copy], room);
+    store(args, (2, 2), &batch, item, x)
+}
+
+fn inverse_bytes(ctx: &PrepareContext<'_>) -> Result<usize> {
+    check_dtypes(ctx, &[0, 2])?;
+    let [n, _] = largest(ctx, 0);
+    bytes_for(&[&[3, n, n]])
 }
 
 fn prepare_inverse(ctx: &PrepareContext<'_>) -> Preparation {
-    check_dtypes(ctx, &[0, 2])?;
-    Routine::per_item(bytes(ctx)?, bind_same::<2, false>, |args, item, s| {
-        let (batch, n) = split_square(args.tensor(0)?.shape(), "self")?;
-        let [factor, x] = rooms(s.worker, [n * n, n * n])?;
-        load(args, (0, 2), &batch, item, factor)?;
-        if let Some(i) = factor.iter().step_by(n + 1).position(|v| *v == 0.0) {
-            return Err(Error::kernel("a factor with a zero on its diagonal has no inverse")
-                .argument("self")
-                .got(format!("element {i} of the diagonal of matrix {item} is zero")));
-        }
-        x.fill(0.0);
-        x.iter_mut().step_by(n + 1).for_each(|v| *v = 1.0);
-        solve(factor, n, x, n, args.bool(1)?);
-        store(args, (2, 2), &batch, item, x)
+    Routine::per_item(inverse_bytes(ctx)?, bind_same::<2, false>, |args, n, s| {
+        run_inverse(Plain, args, n, s.worker)
     })
+}
+
+fn blocks_inverse(ctx: &PrepareContext<'_>) -> Preparation {
+    let bind: BindItemsFn = |args| bind_same::<2, false>(args).map(tenth);
+    of_blocks(ctx, 0, inverse_bytes(ctx), bind, blocked!(run_inverse, 0))
 }
 
 /// Cholesky.
@@ -162,19 +175,23 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::linalg_cholesky_ex.L(Tensor self, *, bool upper=False, bool check_errors=False, Tensor(a!) L, Tensor(b!) info) -> (Tensor(a!) L, Tensor(b!) info)",
         prepare_ex,
-    ),
+    )
+    .fast("blocks", blocks_ex),
     kernel(
         "aten::cholesky.out(Tensor self, bool upper=False, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_plain,
-    ),
+    )
+    .fast("blocks", blocks_plain),
     kernel(
         "aten::cholesky_solve.out(Tensor self, Tensor input2, bool upper=False, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_solve,
-    ),
+    )
+    .fast("blocks", blocks_solve),
     kernel(
         "aten::cholesky_inverse.out(Tensor self, bool upper=False, *, Tensor(a!) out) -> Tensor(a!)",
         prepare_inverse,
-    ),
+    )
+    .fast("blocks", blocks_inverse),
 ];
 
 #[cfg(test)]

@@ -1,80 +1,24 @@
 //! LU factorisation with row exchanges, and what follows from it: inverse, solution, determinant.
 //!
 //! P·A = L·U, with the largest element of a column as its pivot. Shape: batches of matrices; those of two
-//! operands broadcast. Dtype: float32 and float64, computed in float64. Edge cases: a zero pivot is reported
-//! in `info` (its place from 1) and divides as IEEE does, unless `check_errors` makes it an error; empty
-//! matrices have determinant 1. Source: Golub & Van Loan, Matrix Computations, 3.4.
+//! operands broadcast. Dtype: float32 and float64, computed in float64 or, block by block, in their own
+//! dtype. Edge cases: a zero pivot is reported in `info` (its place from 1) and divides as IEEE does, unless
+//! `check_errors` makes it an error; empty matrices have determinant 1. Source: Golub & Van Loan, Matrix
+//! Computations, 3.4.
 
+use crate::compute::Compute;
+use crate::grid_kernel::take_scratch;
 use crate::operator::{Operator, kernel};
+use crate::ops::dense::plain::exchange;
+use crate::ops::dense::{Dense, Method, Plain, blocked, of_blocks, tenth};
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, check_exactly, check_items, common_batch, items, joined, largest, load, rooms,
     split, split_square, store, transpose,
 };
-use crate::ops::triangular::{Triangle, substitute};
-use crate::routine::{Preparation, Routine};
+use crate::routine::{BindItemsFn, Preparation, Routine};
 use crate::shape::check_index;
 use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result};
-
-/// Factors the row-major matrix `a` in place; row `k` was exchanged with `pivots[k]`. Gives the number of the
-/// first zero pivot from 1, or 0.
-pub(crate) fn factor(a: &mut [f64], [rows, columns]: [usize; 2], pivots: &mut [f64]) -> i64 {
-    let mut info = 0;
-    for k in 0..rows.min(columns) {
-        let mut best = k;
-        for i in k + 1..rows {
-            if a[i * columns + k].abs() > a[best * columns + k].abs() {
-                best = i;
-            }
-        }
-        pivots[k] = best as f64;
-        if best != k {
-            for j in 0..columns {
-                a.swap(k * columns + j, best * columns + j);
-            }
-        }
-        let pivot = a[k * columns + k];
-        if pivot == 0.0 {
-            info = if info == 0 { k as i64 + 1 } else { info };
-            continue;
-        }
-        for i in k + 1..rows {
-            let (above, below) = a.split_at_mut(i * columns);
-            let factor = below[k] / pivot;
-            below[k] = factor;
-            for (x, u) in below[k + 1..columns].iter_mut().zip(&above[k * columns + k + 1..(k + 1) * columns])
-            {
-                *x -= factor * u;
-            }
-        }
-    }
-    info
-}
-
-/// Exchanges rows of `b` as the factorisation did, or back.
-fn exchange(pivots: &[f64], b: &mut [f64], width: usize, is_back: bool) {
-    let mut swap = |k: usize| {
-        let other = pivots[k] as usize;
-        if other != k {
-            (0..width).for_each(|j| b.swap(k * width + j, other * width + j));
-        }
-    };
-    if is_back { (0..pivots.len()).rev().for_each(&mut swap) } else { (0..pivots.len()).for_each(&mut swap) }
-}
-
-/// Solves A·X = B, or Aᵀ·X = B, with the factors of A; `b` becomes X.
-pub(crate) fn solve(lu: &[f64], n: usize, pivots: &[f64], b: &mut [f64], width: usize, is_transposed: bool) {
-    let lower = Triangle { is_upper: false, is_unit: true, is_transposed };
-    let upper = Triangle { is_upper: true, is_unit: false, is_transposed };
-    if is_transposed {
-        substitute(lu, n, b, width, upper);
-        substitute(lu, n, b, width, lower);
-        exchange(pivots, b, width, true);
-    } else {
-        exchange(pivots, b, width, false);
-        substitute(lu, n, b, width, lower);
-        substitute(lu, n, b, width, upper);
-    }
-}
+use std::cmp::Ordering;
 
 fn check_info(is_checked: bool, info: i64) -> Result<()> {
     if !is_checked || info == 0 {
@@ -130,24 +74,31 @@ fn bind_factor(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
     items(&batch, &[rows, columns, rows.min(columns)])
 }
 
-fn run_factor(args: &Args<'_>, n: usize, memory: &mut [u8]) -> Result<()> {
+fn run_factor<M: Method>(method: M, args: &Args<'_>, n: usize, mut memory: &mut [u8]) -> Result<()> {
     let (batch, extents) = split(args.tensor(0)?.shape(), "A")?;
-    let [a, pivots] = rooms(memory, [extents[0] * extents[1], extents[0].min(extents[1])])?;
-    load(args, (0, 2), &batch, n, a)?;
-    let info = factor(a, extents, pivots);
+    let pivots = take_scratch(&mut memory, extents[0].min(extents[1]))?;
+    let [room, a] = rooms(memory, [M::room(extents[0].max(extents[1])), extents[0] * extents[1]])?;
+    load::<M::Number>(args, (0, 2), &batch, n, a)?;
+    let info = method.factor(a, extents, pivots, room);
     check_info(args.bool(2)?, info)?;
     store(args, (3, 2), &batch, n, a)?;
     store_pivots(args, 4, &batch, n, pivots)?;
     store(args, (5, 0), &batch, n, &[info as f64])
 }
 
-fn prepare_factor(ctx: &PrepareContext<'_>) -> Preparation {
+fn factor_bytes(ctx: &PrepareContext<'_>) -> Result<usize> {
     check_dtypes(ctx, &[0, 3])?;
     check_exactly(ctx, &[4, 5], DType::Int32)?;
     let [rows, columns] = largest(ctx, 0);
-    Routine::per_item(bytes_for(&[&[rows, columns], &[rows.min(columns)]])?, bind_factor, |args, n, s| {
-        run_factor(args, n, s.worker)
-    })
+    bytes_for(&[&[rows, columns], &[rows.min(columns)]])
+}
+
+fn prepare_factor(ctx: &PrepareContext<'_>) -> Preparation {
+    Routine::per_item(factor_bytes(ctx)?, bind_factor, |args, n, s| run_factor(Plain, args, n, s.worker))
+}
+
+fn blocks_factor(ctx: &PrepareContext<'_>) -> Preparation {
+    of_blocks(ctx, 0, factor_bytes(ctx), |args| bind_factor(args).map(tenth), blocked!(run_factor, 0))
 }
 
 fn bind_inverse(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
@@ -158,26 +109,31 @@ fn bind_inverse(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
     items(&batch, &[n, n, n])
 }
 
-fn run_inverse(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+fn run_inverse<M: Method>(method: M, args: &Args<'_>, item: usize, mut memory: &mut [u8]) -> Result<()> {
     let (batch, n) = split_square(args.tensor(0)?.shape(), "A")?;
-    let [a, x, pivots] = rooms(memory, [n * n, n * n, n])?;
-    load(args, (0, 2), &batch, item, a)?;
-    let info = factor(a, [n, n], pivots);
+    let pivots = take_scratch(&mut memory, n)?;
+    let [room, a, x] = rooms(memory, [M::room(n), n * n, n * n])?;
+    load::<M::Number>(args, (0, 2), &batch, item, a)?;
+    let info = method.factor(a, [n, n], pivots, room);
     check_info(args.bool(1)?, info)?;
-    x.fill(0.0);
-    x.iter_mut().step_by(n + 1).for_each(|v| *v = 1.0);
-    solve(a, n, pivots, x, n, false);
+    method.invert(a, pivots, x, room);
     store(args, (2, 2), &batch, item, x)?;
     store(args, (3, 0), &batch, item, &[info as f64])
 }
 
-fn prepare_inverse(ctx: &PrepareContext<'_>) -> Preparation {
+fn inverse_bytes(ctx: &PrepareContext<'_>) -> Result<usize> {
     check_dtypes(ctx, &[0, 2])?;
     check_exactly(ctx, &[3], DType::Int32)?;
     let [n, _] = largest(ctx, 0);
-    Routine::per_item(bytes_for(&[&[2, n, n], &[n]])?, bind_inverse, |args, n, s| {
-        run_inverse(args, n, s.worker)
-    })
+    bytes_for(&[&[2, n, n], &[n]])
+}
+
+fn prepare_inverse(ctx: &PrepareContext<'_>) -> Preparation {
+    Routine::per_item(inverse_bytes(ctx)?, bind_inverse, |args, n, s| run_inverse(Plain, args, n, s.worker))
+}
+
+fn blocks_inverse(ctx: &PrepareContext<'_>) -> Preparation {
+    of_blocks(ctx, 0, inverse_bytes(ctx), |args| bind_inverse(args).map(tenth), blocked!(run_inverse, 0))
 }
 
 /// The right side of a system: its batch, extents, and whether it is a vector per matrix.
@@ -216,15 +172,17 @@ fn bind_solve(args: &mut BindArgs<'_>) -> Result<()> {
 }
 
 /// One chunk: where B has more matrices than A, items share the factors that are written.
-fn run_solve(args: &Args<'_>, memory: &mut [u8]) -> Result<()> {
+fn run_solve<M: Method>(method: M, args: &Args<'_>, _: usize, mut memory: &mut [u8]) -> Result<()> {
     let (shape, is_left) = (*args.tensor(0)?.shape(), args.bool(2)?);
     let side = right_side(&shape, args.tensor(1)?.shape(), is_left)?;
     let (own, n) = split_square(&shape, "A")?;
     let width = side.extents[usize::from(is_left)];
-    let [a, b, turned, pivots] = rooms(memory, [n * n, n * width, n * width, n])?;
-    for item in 0..own.numel()? {
-        load(args, (0, 2), &own, item, a)?;
-        let info = factor(a, [n, n], pivots);
+    let pivots = take_scratch(&mut memory, n)?;
+    let [room, a, b, turned] = rooms(memory, [M::room(n), n * n, n * width, n * width])?;
+    let count = own.numel()?;
+    for item in 0..count {
+        load::<M::Number>(args, (0, 2), &own, item, a)?;
+        let info = method.factor(a, [n, n], pivots, room);
         check_info(args.bool(3)?, info)?;
         store(args, (5, 2), &own, item, a)?;
         store_pivots(args, 6, &own, item, pivots)?;
@@ -232,14 +190,17 @@ fn run_solve(args: &Args<'_>, memory: &mut [u8]) -> Result<()> {
     }
     let dims = if side.is_vector { 1 } else { 2 };
     for item in 0..side.batch.numel()? {
-        load(args, (0, 2), &side.batch, item, a)?;
-        factor(a, [n, n], pivots);
+        // The factors of a single matrix are still there.
+        if count > 1 {
+            load(args, (0, 2), &side.batch, item, a)?;
+            method.factor(a, [n, n], pivots, room);
+        }
         load(args, (1, dims), &side.batch, item, b)?;
         if is_left {
-            solve(a, n, pivots, b, width, false);
+            method.solve(a, pivots, (&mut *b, width), false, room);
         } else {
             transpose(b, side.extents, turned);
-            solve(a, n, pivots, turned, width, true);
+            method.solve(a, pivots, (&mut *turned, width), true, room);
             transpose(turned, [n, width], b);
         }
         store(args, (4, dims), &side.batch, item, b)?;
@@ -247,13 +208,21 @@ fn run_solve(args: &Args<'_>, memory: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-fn prepare_solve(ctx: &PrepareContext<'_>) -> Preparation {
+fn solve_bytes(ctx: &PrepareContext<'_>) -> Result<usize> {
     check_dtypes(ctx, &[0, 1, 4, 5])?;
     check_exactly(ctx, &[6, 7], DType::Int32)?;
     let ([n, _], [rows, columns]) = (largest(ctx, 0), largest(ctx, 1));
-    let side = rows.max(columns);
-    let bytes = bytes_for(&[&[n, n], &[2, n, side], &[n]])?;
-    Routine::prepare_with_scratch(bytes, bind_solve, |args, s| run_solve(args, s.worker))
+    bytes_for(&[&[n, n], &[2, n, rows.max(columns)], &[n]])
+}
+
+fn prepare_solve(ctx: &PrepareContext<'_>) -> Preparation {
+    Routine::prepare_with_scratch(solve_bytes(ctx)?, bind_solve, |args, s| {
+        run_solve(Plain, args, 0, s.worker)
+    })
+}
+
+fn blocks_solve(ctx: &PrepareContext<'_>) -> Preparation {
+    of_blocks(ctx, 0, solve_bytes(ctx), |args| bind_solve(args).map(|()| (1, 0)), blocked!(run_solve, 0))
 }
 
 /// Determinants: `NUMBERS` results of one number per matrix, then the factors and pivots.
@@ -268,24 +237,26 @@ fn bind_determinant<const NUMBERS: usize>(args: &mut BindArgs<'_>) -> Result<(us
 
 /// Factors the matrix, or its transposed if it is contiguous (as PyTorch does: the determinant is the same),
 /// and gives the diagonal of U and the sign of the exchanges.
-fn run_determinant<const NUMBERS: usize>(
+fn run_determinant<M: Method, const NUMBERS: usize>(
+    method: M,
     args: &Args<'_>,
     item: usize,
-    memory: &mut [u8],
+    mut memory: &mut [u8],
     numbers: fn(&mut dyn Iterator<Item = f64>, f64) -> [f64; 2],
 ) -> Result<()> {
     let x = args.tensor(0)?;
     let (batch, n) = split_square(x.shape(), "A")?;
-    let [a, turned, pivots] = rooms(memory, [n * n, n * n, n])?;
-    load(args, (0, 2), &batch, item, a)?;
+    let pivots = take_scratch(&mut memory, n)?;
+    let [room, a, turned] = rooms(memory, [M::room(n), n * n, n * n])?;
+    load::<M::Number>(args, (0, 2), &batch, item, a)?;
     if x.is_contiguous() {
         transpose(a, [n, n], turned);
         a.copy_from_slice(turned);
     }
-    factor(a, [n, n], pivots);
+    method.factor(a, [n, n], pivots, room);
     let exchanges = pivots.iter().enumerate().filter(|(k, p)| *k != **p as usize).count();
     let sign = if exchanges % 2 == 0 { 1.0 } else { -1.0 };
-    let results = numbers(&mut a.iter().step_by(n + 1).copied(), sign);
+    let results = numbers(&mut a.iter().step_by(n + 1).map(|v| v.to_f64()), sign);
     for (i, value) in results.iter().enumerate().take(NUMBERS) {
         store(args, (1 + i, 0), &batch, item, &[*value])?;
     }
@@ -310,14 +281,41 @@ fn sign_and_logarithm(diagonal: &mut dyn Iterator<Item = f64>, sign: f64) -> [f6
     })
 }
 
-fn prepare_determinant<const NUMBERS: usize>(
-    ctx: &PrepareContext<'_>,
-    run: crate::routine::RunItemFn,
-) -> Preparation {
+fn run_det<M: Method>(method: M, args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+    run_determinant::<M, 1>(method, args, item, memory, determinant)
+}
+
+fn run_slogdet<M: Method>(method: M, args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+    run_determinant::<M, 2>(method, args, item, memory, sign_and_logarithm)
+}
+
+fn determinant_bytes<const NUMBERS: usize>(ctx: &PrepareContext<'_>) -> Result<usize> {
     check_dtypes(ctx, &[0, 1, NUMBERS, NUMBERS + 1])?;
     check_exactly(ctx, &[NUMBERS + 2], DType::Int32)?;
     let [n, _] = largest(ctx, 0);
-    Routine::per_item(bytes_for(&[&[2, n, n], &[n]])?, bind_determinant::<NUMBERS>, run)
+    bytes_for(&[&[2, n, n], &[n]])
+}
+
+fn prepare_det(ctx: &PrepareContext<'_>) -> Preparation {
+    Routine::per_item(determinant_bytes::<1>(ctx)?, bind_determinant::<1>, |args, n, s| {
+        run_det(Plain, args, n, s.worker)
+    })
+}
+
+fn prepare_slogdet(ctx: &PrepareContext<'_>) -> Preparation {
+    Routine::per_item(determinant_bytes::<2>(ctx)?, bind_determinant::<2>, |args, n, s| {
+        run_slogdet(Plain, args, n, s.worker)
+    })
+}
+
+fn blocks_det(ctx: &PrepareContext<'_>) -> Preparation {
+    let bind: BindItemsFn = |args| bind_determinant::<1>(args).map(tenth);
+    of_blocks(ctx, 0, determinant_bytes::<1>(ctx), bind, blocked!(run_det, 0))
+}
+
+fn blocks_slogdet(ctx: &PrepareContext<'_>) -> Preparation {
+    let bind: BindItemsFn = |args| bind_determinant::<2>(args).map(tenth);
+    of_blocks(ctx, 0, determinant_bytes::<2>(ctx), bind, blocked!(run_slogdet, 0))
 }
 
 fn bind_lu_solve(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
@@ -335,31 +333,41 @@ fn bind_lu_solve(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
     items(&batch, &[n, extents[0], extents[1]])
 }
 
-fn run_lu_solve(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+fn run_lu_solve<M: Method>(method: M, args: &Args<'_>, item: usize, mut memory: &mut [u8]) -> Result<()> {
     let (is_left, is_adjoint) = (args.bool(3)?, args.bool(4)?);
     let (_, n) = split_square(args.tensor(0)?.shape(), "LU")?;
     let (batch, extents) = split(args.tensor(5)?.shape(), "out")?;
     let width = extents[usize::from(is_left)];
-    let [lu, b, turned, pivots] = rooms(memory, [n * n, n * width, n * width, n])?;
-    load(args, (0, 2), &batch, item, lu)?;
+    let pivots = take_scratch(&mut memory, n)?;
+    let [room, lu, b, turned] = rooms(memory, [M::room(n), n * n, n * width, n * width])?;
+    load::<M::Number>(args, (0, 2), &batch, item, lu)?;
     load_pivots(args, 1, &batch, item, n, pivots)?;
     load(args, (2, 2), &batch, item, b)?;
     if is_left {
-        solve(lu, n, pivots, b, width, is_adjoint);
+        method.solve(lu, pivots, (&mut *b, width), is_adjoint, room);
     } else {
         transpose(b, extents, turned);
-        solve(lu, n, pivots, turned, width, !is_adjoint);
+        method.solve(lu, pivots, (&mut *turned, width), !is_adjoint, room);
         transpose(turned, [n, width], b);
     }
     store(args, (5, 2), &batch, item, b)
 }
 
-fn prepare_lu_solve(ctx: &PrepareContext<'_>) -> Preparation {
+fn lu_solve_bytes(ctx: &PrepareContext<'_>) -> Result<usize> {
     check_dtypes(ctx, &[0, 2, 5])?;
     check_exactly(ctx, &[1], DType::Int32)?;
     let ([n, _], [rows, columns]) = (largest(ctx, 0), largest(ctx, 2));
-    let bytes = bytes_for(&[&[n, n], &[2, n, rows.max(columns)], &[n]])?;
-    Routine::per_item(bytes, bind_lu_solve, |args, n, s| run_lu_solve(args, n, s.worker))
+    bytes_for(&[&[n, n], &[2, n, rows.max(columns)], &[n]])
+}
+
+fn prepare_lu_solve(ctx: &PrepareContext<'_>) -> Preparation {
+    Routine::per_item(lu_solve_bytes(ctx)?, bind_lu_solve, |args, n, s| {
+        run_lu_solve(Plain, args, n, s.worker)
+    })
+}
+
+fn blocks_lu_solve(ctx: &PrepareContext<'_>) -> Preparation {
+    of_blocks(ctx, 0, lu_solve_bytes(ctx), |args| bind_lu_solve(args).map(tenth), blocked!(run_lu_solve, 0))
 }
 
 /// Where the parts of an item go: the outputs from `first` on, L and U and P as `asked`.
@@ -372,29 +380,38 @@ struct Parts<'a> {
 }
 
 /// Writes the permutation of P·A = L·U as the matrix P of A = P·L·U, and L and U.
-fn store_parts(args: &Args<'_>, to: &Parts<'_>, [lu, pivots, part, order]: [&mut [f64]; 4]) -> Result<()> {
+fn store_parts<T: Dense>(
+    args: &Args<'_>,
+    to: &Parts<'_>,
+    [lu, part]: [&mut [T]; 2],
+    [pivots, order]: [&mut [f64]; 2],
+) -> Result<()> {
     let Parts { first, batch, item, extents: [rows, columns], asked } = *to;
     let inner = rows.min(columns);
     if asked[1] {
         order.iter_mut().enumerate().for_each(|(i, o)| *o = i as f64);
         exchange(pivots, order, 1, false);
         let part = &mut part[..rows * rows];
-        part.fill(0.0);
-        order.iter().enumerate().for_each(|(column, row)| part[*row as usize * rows + column] = 1.0);
+        part.fill(T::ZERO);
+        order.iter().enumerate().for_each(|(column, row)| part[*row as usize * rows + column] = T::ONE);
         store(args, (first, 2), batch, item, part)?;
     }
     if asked[0] {
         let lower = &mut part[..rows * inner];
         for i in 0..rows {
             for j in 0..inner {
-                lower[i * inner + j] = if j < i { lu[i * columns + j] } else { f64::from(u8::from(i == j)) };
+                lower[i * inner + j] = match j.cmp(&i) {
+                    Ordering::Less => lu[i * columns + j],
+                    Ordering::Equal => T::ONE,
+                    Ordering::Greater => T::ZERO,
+                };
             }
         }
         store(args, (first + 1, 2), batch, item, lower)?;
         let upper = &mut part[..inner * columns];
         for i in 0..inner {
             for j in 0..columns {
-                upper[i * columns + j] = if j >= i { lu[i * columns + j] } else { 0.0 };
+                upper[i * columns + j] = if j >= i { lu[i * columns + j] } else { T::ZERO };
             }
         }
         store(args, (first + 2, 2), batch, item, upper)?;
@@ -417,36 +434,40 @@ fn resize_parts(
     items(batch, &[rows, columns, inner])
 }
 
-fn part_rooms(memory: &mut [u8], [rows, columns]: [usize; 2]) -> Result<[&mut [f64]; 4]> {
-    let side = rows.max(columns);
-    rooms(memory, [rows * columns, rows.min(columns), side * side, rows])
-}
-
 fn bytes_for_parts(ctx: &PrepareContext<'_>) -> Result<usize> {
     let [rows, columns] = largest(ctx, 0);
     let side = rows.max(columns);
     bytes_for(&[&[rows, columns], &[rows.min(columns)], &[side, side], &[rows]])
 }
 
+fn bind_lu(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
+    let view = args.args();
+    check_pivoting(&view, 1)?;
+    let (batch, extents) = split(view.tensor(0)?.shape(), "A")?;
+    resize_parts(args, 2, &batch, extents, [true; 2])
+}
+
+fn run_lu<M: Method>(method: M, args: &Args<'_>, item: usize, mut memory: &mut [u8]) -> Result<()> {
+    let (batch, extents) = split(args.tensor(0)?.shape(), "A")?;
+    let [rows, columns] = extents;
+    let side = rows.max(columns);
+    let pivots = take_scratch(&mut memory, rows.min(columns))?;
+    let order = take_scratch(&mut memory, rows)?;
+    let [room, lu, part] = rooms(memory, [M::room(side), rows * columns, side * side])?;
+    load::<M::Number>(args, (0, 2), &batch, item, lu)?;
+    method.factor(lu, extents, pivots, room);
+    let to = Parts { first: 2, batch: &batch, item, extents, asked: [true; 2] };
+    store_parts(args, &to, [lu, part], [pivots, order])
+}
+
 fn prepare_lu(ctx: &PrepareContext<'_>) -> Preparation {
     check_dtypes(ctx, &[0, 2, 3, 4])?;
-    Routine::per_item(
-        bytes_for_parts(ctx)?,
-        |args| {
-            let view = args.args();
-            check_pivoting(&view, 1)?;
-            let (batch, extents) = split(view.tensor(0)?.shape(), "A")?;
-            resize_parts(args, 2, &batch, extents, [true; 2])
-        },
-        |args, item, s| {
-            let (batch, extents) = split(args.tensor(0)?.shape(), "A")?;
-            let [lu, pivots, part, order] = part_rooms(s.worker, extents)?;
-            load(args, (0, 2), &batch, item, lu)?;
-            factor(lu, extents, pivots);
-            let to = Parts { first: 2, batch: &batch, item, extents, asked: [true; 2] };
-            store_parts(args, &to, [lu, pivots, part, order])
-        },
-    )
+    Routine::per_item(bytes_for_parts(ctx)?, bind_lu, |args, item, s| run_lu(Plain, args, item, s.worker))
+}
+
+fn blocks_lu(ctx: &PrepareContext<'_>) -> Preparation {
+    check_dtypes(ctx, &[0, 2, 3, 4])?;
+    of_blocks(ctx, 0, bytes_for_parts(ctx), |args| bind_lu(args).map(tenth), blocked!(run_lu, 0))
 }
 
 fn prepare_unpack(ctx: &PrepareContext<'_>) -> Preparation {
@@ -464,13 +485,16 @@ fn prepare_unpack(ctx: &PrepareContext<'_>) -> Preparation {
         |args, item, s| {
             let (batch, extents) = split(args.tensor(0)?.shape(), "LU_data")?;
             let asked = [args.bool(2)?, args.bool(3)?];
-            let [lu, pivots, part, order] = part_rooms(s.worker, extents)?;
+            let [rows, columns] = extents;
+            let side = rows.max(columns);
+            let [pivots, order, lu, part] =
+                rooms::<f64, 4>(s.worker, [rows.min(columns), rows, rows * columns, side * side])?;
             load(args, (0, 2), &batch, item, lu)?;
             if asked[1] {
                 load_pivots(args, 1, &batch, item, extents[0], pivots)?;
             }
             let to = Parts { first: 4, batch: &batch, item, extents, asked };
-            store_parts(args, &to, [lu, pivots, part, order])
+            store_parts(args, &to, [lu, part], [pivots, order])
         },
     )
 }
@@ -480,11 +504,13 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::linalg_lu_factor_ex.out(Tensor A, *, bool pivot=True, bool check_errors=False, Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info) -> (Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info)",
         prepare_factor,
-    ),
+    )
+    .fast("blocks", blocks_factor),
     kernel(
         "aten::linalg_lu.out(Tensor A, *, bool pivot=True, Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) -> (Tensor(a!) P, Tensor(b!) L, Tensor(c!) U)",
         prepare_lu,
-    ),
+    )
+    .fast("blocks", blocks_lu),
     kernel(
         "aten::lu_unpack.out(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True, *, Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) -> (Tensor(a!) P, Tensor(b!) L, Tensor(c!) U)",
         prepare_unpack,
@@ -492,29 +518,28 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::linalg_lu_solve.out(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False, Tensor(a!) out) -> Tensor(a!)",
         prepare_lu_solve,
-    ),
+    )
+    .fast("blocks", blocks_lu_solve),
     kernel(
         "aten::linalg_inv_ex.inverse(Tensor A, *, bool check_errors=False, Tensor(a!) inverse, Tensor(b!) info) -> (Tensor(a!) inverse, Tensor(b!) info)",
         prepare_inverse,
-    ),
+    )
+    .fast("blocks", blocks_inverse),
     kernel(
         "aten::_linalg_solve_ex.result(Tensor A, Tensor B, *, bool left=True, bool check_errors=False, Tensor(a!) result, Tensor(b!) LU, Tensor(c!) pivots, Tensor(d!) info) -> (Tensor(a!) result, Tensor(b!) LU, Tensor(c!) pivots, Tensor(d!) info)",
         prepare_solve,
-    ),
+    )
+    .fast("blocks", blocks_solve),
     kernel(
         "aten::_linalg_det.result(Tensor A, *, Tensor(a!) result, Tensor(b!) LU, Tensor(c!) pivots) -> (Tensor(a!) result, Tensor(b!) LU, Tensor(c!) pivots)",
-        |ctx| {
-            prepare_determinant::<1>(ctx, |args, n, s| run_determinant::<1>(args, n, s.worker, determinant))
-        },
-    ),
+        prepare_det,
+    )
+    .fast("blocks", blocks_det),
     kernel(
         "aten::_linalg_slogdet.sign(Tensor A, *, Tensor(a!) sign, Tensor(b!) logabsdet, Tensor(c!) LU, Tensor(d!) pivots) -> (Tensor(a!) sign, Tensor(b!) logabsdet, Tensor(c!) LU, Tensor(d!) pivots)",
-        |ctx| {
-            prepare_determinant::<2>(ctx, |args, n, s| {
-                run_determinant::<2>(args, n, s.worker, sign_and_logarithm)
-            })
-        },
-    ),
+        prepare_slogdet,
+    )
+    .fast("blocks", blocks_slogdet),
 ];
 
 #[cfg(test)]

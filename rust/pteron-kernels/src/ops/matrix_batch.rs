@@ -1,6 +1,6 @@
 //! Matrices, vectors and numbers of a batch, moved between tensors and dense row-major memory.
 //!
-//! Linear algebra works on one matrix at a time, in float64 whatever the tensors hold, in scratch memory.
+//! Linear algebra works on one matrix at a time, in scratch memory.
 
 use crate::compute::Compute;
 use crate::elements::{Reader, Writer};
@@ -78,7 +78,10 @@ pub(crate) fn store<C: Compute>(
 }
 
 /// Parts of scratch memory, of `sizes` numbers each.
-pub(crate) fn rooms<const N: usize>(mut memory: &mut [u8], sizes: [usize; N]) -> Result<[&mut [f64]; N]> {
+pub(crate) fn rooms<T: bytemuck::Pod, const N: usize>(
+    mut memory: &mut [u8],
+    sizes: [usize; N],
+) -> Result<[&mut [T]; N]> {
     let mut all = [const { None }; N];
     for (part, size) in all.iter_mut().zip(sizes) {
         *part = Some(take_scratch(&mut memory, size)?);
@@ -215,10 +218,28 @@ impl GridKernel for ItemKernel {
 }
 
 /// The transposed of a row-major matrix of `rows`.
-pub(crate) fn transpose(from: &[f64], [rows, columns]: [usize; 2], to: &mut [f64]) {
-    for i in 0..rows {
-        for j in 0..columns {
-            to[j * rows + i] = from[i * columns + j];
+pub(crate) fn transpose<T: Copy>(from: &[T], [rows, columns]: [usize; 2], to: &mut [T]) {
+    transpose_part(from, columns, [rows, columns], to, rows);
+}
+
+/// The transposed of a matrix with rows `stride` apart, in rows `step` apart. Square by square: columns alone would fetch
+/// every line of the cache once for each of its numbers.
+pub(crate) fn transpose_part<T: Copy>(
+    from: &[T],
+    stride: usize,
+    [rows, columns]: [usize; 2],
+    to: &mut [T],
+    step: usize,
+) {
+    const SIDE: usize = 8;
+    for top in (0..rows).step_by(SIDE) {
+        for left in (0..columns).step_by(SIDE) {
+            let height = (rows - top).min(SIDE);
+            for j in left..columns.min(left + SIDE) {
+                let to = &mut to[j * step + top..][..height];
+                let column = from[top * stride + j..].iter().step_by(stride.max(1));
+                to.iter_mut().zip(column).for_each(|(to, v)| *to = *v);
+            }
         }
     }
 }

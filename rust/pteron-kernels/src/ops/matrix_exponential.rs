@@ -1,12 +1,15 @@
 //! The exponential of a matrix.
 //!
 //! Scaling and squaring with the Padé approximant of degree 13. Shape: batches of square matrices. Dtype:
-//! float32 and float64, computed in float64. Edge cases: what is not finite gives NaN. Source: N. Higham, The
-//! Scaling and Squaring Method for the Matrix Exponential Revisited, 2005.
+//! float32 and float64, computed in float64 or, block by block, in their own dtype. Edge cases: what is not
+//! finite gives NaN. Source: N. Higham, The Scaling and Squaring Method for the Matrix Exponential Revisited,
+//! 2005.
+
+mod fast;
 
 use crate::operator::{Operator, kernel};
+use crate::ops::dense::{Method, Plain};
 use crate::ops::layout::same_dtype;
-use crate::ops::lu;
 use crate::ops::matrix_batch::{bytes_for, items, largest, load, rooms, split_square, store};
 use crate::ops::sums::check_float;
 use crate::routine::{Preparation, Routine};
@@ -71,8 +74,8 @@ fn exponential(a: &mut [f64], n: usize, rooms: [&mut [f64]; 5]) {
     // (even - odd) · X = even + odd
     square.iter_mut().zip(even.iter().zip(odd.iter())).for_each(|(s, (e, o))| *s = e - o);
     a.iter_mut().zip(even.iter().zip(odd.iter())).for_each(|(s, (e, o))| *s = e + o);
-    lu::factor(square, [n, n], pivots);
-    lu::solve(square, n, pivots, a, n, false);
+    Plain.factor(square, [n, n], pivots, &mut []);
+    Plain.solve(square, pivots, (&mut *a, n), false, &mut []);
     for _ in 0..squarings {
         multiply(a, a, n, next);
         a.copy_from_slice(next);
@@ -94,16 +97,21 @@ fn run(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
     store(args, (1, 2), &batch, item, a)
 }
 
-fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
+fn check(ctx: &PrepareContext<'_>) -> Result<()> {
     check_float(ctx, 1)?;
-    same_dtype(ctx, 0, 1)?;
+    same_dtype(ctx, 0, 1).map(drop)
+}
+
+fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
+    check(ctx)?;
     let [n, _] = largest(ctx, 0);
     Routine::per_item(bytes_for(&[&[5, n, n], &[n]])?, bind, |args, n, s| run(args, n, s.worker))
 }
 
 /// linalg_matrix_exp.
 pub static OPERATORS: &[Operator] =
-    &[kernel("aten::linalg_matrix_exp.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", prepare)];
+    &[kernel("aten::linalg_matrix_exp.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", prepare)
+        .fast("blocks", fast::prepare)];
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ pub(crate) mod complex_functions;
 pub(crate) mod complex_lanes;
 pub(crate) mod complex_scans;
 pub(crate) mod complex_sums;
+pub(crate) mod dense;
 pub(crate) mod index_items;
 pub(crate) mod matrix_batch;
 pub(crate) mod quantized_functions;

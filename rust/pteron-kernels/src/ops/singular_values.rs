@@ -8,7 +8,7 @@
 //! Source: Golub & Van Loan, Matrix Computations, 8.6.3.
 
 use crate::operator::{Operator, kernel};
-use crate::ops::householder;
+use crate::ops::dense::plain;
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, items, joined, largest, load, rooms, split, store, transpose,
 };
@@ -67,8 +67,8 @@ fn complete(basis: &mut [f64], known: usize, total: usize, length: usize, [a, co
     }
     // The known rows as columns of a matrix: its Q begins with them (up to the sign) and goes on orthonormal.
     transpose(&basis[..known * length], [known, length], a);
-    householder::factor(&mut a[..length * known], [length, known], &mut taus[..known], copy);
-    householder::product(
+    plain::reflect(&mut a[..length * known], [length, known], &mut taus[..known], copy);
+    plain::reflections(
         &a[..length * known],
         [length, known],
         &taus[..known],
@@ -124,7 +124,7 @@ fn run(
     let own = sizes.iter().sum::<usize>() * size_of::<f64>();
     let (memory, rest) =
         memory.split_at_mut_checked(own).ok_or_else(|| Error::internal("scratch is too small"))?;
-    let [a, v, values, order, left, extra, copy, taus] = rooms(memory, sizes)?;
+    let [a, v, values, order, left, extra, copy, taus] = rooms::<f64, 8>(memory, sizes)?;
     // `a` holds the columns of the tall matrix as rows.
     if is_transposed {
         load(args, (0, 2), &batch, item, a)?;

@@ -1,4 +1,4 @@
-//! The products of convolutions: sums of a tile of registers. Unsafe island: vectors are read and written by address.
+//! The products of convolutions and of dense matrices: sums of a tile of registers. Unsafe island: vectors are read and written by address.
 //!
 //! Two vectors of pixels by four output channels at once: eight sums hide the latency of a multiplication, and with two
 //! vectors and a weight beside them they fit into the registers of every instruction set.
@@ -29,6 +29,13 @@ pub(crate) trait TileProduct: Real {
         rows: impl Iterator<Item = &'a [Self; WIDTH]> + Clone,
     ) -> Sums<Self>;
 
+    /// As [`TileProduct::product`], of a tile `N` wide, a multiple of a vector; weights may come from anywhere.
+    fn tile<'a, S: Simd, const N: usize>(
+        s: S,
+        weights: impl Iterator<Item = [Self; TALL]> + Clone,
+        rows: impl Iterator<Item = &'a [Self; N]> + Clone,
+    ) -> [[Self; N]; TALL];
+
     /// The sums of products of every row on the left with every one on the right; the shortest row ends them all.
     fn dots<S: Simd>(s: S, left: [&[Self]; TALL], right: [&[Self]; DOTS]) -> [[Self; DOTS]; TALL];
 }
@@ -43,29 +50,56 @@ macro_rules! tile_product {
                 weights: &[[Self; TALL]],
                 rows: impl Iterator<Item = &'a [Self; WIDTH]> + Clone,
             ) -> Sums<Self> {
-                const { assert!(WIDTH.is_multiple_of(VECTORS * $lanes)) };
-                let mut out = [[0.0; WIDTH]; TALL];
-                for first in (0..WIDTH).step_by(VECTORS * $lanes) {
-                    let mut sums = [[s.$splat(0.0); VECTORS]; TALL];
-                    for (weights, row) in weights.iter().zip(rows.clone()) {
-                        let from = row[first..].as_ptr();
-                        // SAFETY: two vectors from `first` on end within the row: it is a multiple of two vectors, and so
-                        // is the row's length.
-                        let pixels = unsafe { [s.$load(from), s.$load(from.wrapping_add($lanes))] };
+                Self::tile(s, weights.iter().copied(), rows)
+            }
+
+            #[inline(always)]
+            fn tile<'a, S: Simd, const N: usize>(
+                s: S,
+                weights: impl Iterator<Item = [Self; TALL]> + Clone,
+                rows: impl Iterator<Item = &'a [Self; N]> + Clone,
+            ) -> [[Self; N]; TALL] {
+                /// The sums of `V` vectors from number `first` of every row on.
+                #[inline(always)]
+                fn pass<'a, S: Simd, const N: usize, const V: usize>(
+                    s: S,
+                    first: usize,
+                    weights: impl Iterator<Item = [$number; TALL]>,
+                    rows: impl Iterator<Item = &'a [$number; N]>,
+                    out: &mut [[$number; N]; TALL],
+                ) {
+                    let mut sums = [[s.$splat(0.0); V]; TALL];
+                    for (weights, row) in weights.zip(rows) {
+                        let row = &row[first..first + V * $lanes];
+                        let mut pixels = [s.$splat(0.0); V];
+                        for (v, pixels) in pixels.iter_mut().enumerate() {
+                            // SAFETY: vector number v ends within the part of the row, which has V vectors.
+                            *pixels = unsafe { s.$load(row.as_ptr().wrapping_add(v * $lanes)) };
+                        }
                         for (sums, weight) in sums.iter_mut().zip(weights) {
-                            let weight = s.$splat(*weight);
+                            let weight = s.$splat(weight);
                             for (sum, pixels) in sums.iter_mut().zip(pixels) {
                                 *sum = s.$fma(weight, pixels, *sum);
                             }
                         }
                     }
                     for (out, sums) in out.iter_mut().zip(sums) {
-                        let to = out[first..].as_mut_ptr();
-                        // SAFETY: as above, of a row of sums.
-                        unsafe {
-                            s.$store(to, sums[0]);
-                            s.$store(to.wrapping_add($lanes), sums[1]);
+                        let to = out[first..first + V * $lanes].as_mut_ptr();
+                        for (v, sum) in sums.into_iter().enumerate() {
+                            // SAFETY: as above, of a row of sums.
+                            unsafe { s.$store(to.wrapping_add(v * $lanes), sum) };
                         }
+                    }
+                }
+                const { assert!(N.is_multiple_of($lanes)) };
+                let mut out = [[0.0; N]; TALL];
+                if N.is_multiple_of(VECTORS * $lanes) {
+                    for first in (0..N).step_by(VECTORS * $lanes) {
+                        pass::<S, N, VECTORS>(s, first, weights.clone(), rows.clone(), &mut out);
+                    }
+                } else {
+                    for first in (0..N).step_by($lanes) {
+                        pass::<S, N, 1>(s, first, weights.clone(), rows.clone(), &mut out);
                     }
                 }
                 out

@@ -1,51 +1,18 @@
 //! Systems with triangular matrices.
 //!
-//! Shape: batches of both operands broadcast. Dtype: float32 and float64, computed in float64. Edge cases: a
-//! zero on the diagonal divides as IEEE does; the other triangle is never read. Source: substitution, Golub &
-//! Van Loan, Matrix Computations, 3.1.
+//! Shape: batches of both operands broadcast. Dtype: float32 and float64, computed in float64 or, block by
+//! block, in their own dtype. Edge cases: a zero on the diagonal divides as IEEE does; the other triangle is
+//! never read. Source: substitution, Golub & Van Loan, Matrix Computations, 3.1.
 
 use crate::operator::{Operator, kernel};
+use crate::ops::dense::plain::Triangle;
+use crate::ops::dense::{Method, Plain, blocked, of_blocks, tenth};
 use crate::ops::matrix_batch::{
     bytes_for, check_dtypes, common_batch, items, joined, largest, load, rooms, split, split_square, store,
     transpose,
 };
-use crate::routine::{Preparation, Routine};
+use crate::routine::{BindItemsFn, Preparation, Routine};
 use pteron_core::{Args, BindArgs, Error, PrepareContext, Result};
-
-/// Which triangle of a matrix is meant, and how it is used.
-#[derive(Clone, Copy)]
-pub(crate) struct Triangle {
-    /// The stored triangle that is read.
-    pub(crate) is_upper: bool,
-    /// Is the diagonal taken as ones?
-    pub(crate) is_unit: bool,
-    /// Is it used transposed?
-    pub(crate) is_transposed: bool,
-}
-
-/// Solves T·X = B for the triangle of the row-major `matrix` of order `n`; `b`, `n` rows of `width`, becomes X.
-pub(crate) fn substitute(matrix: &[f64], n: usize, b: &mut [f64], width: usize, triangle: Triangle) {
-    let at = |i: usize, j: usize| if triangle.is_transposed { matrix[j * n + i] } else { matrix[i * n + j] };
-    let is_upper = triangle.is_upper != triangle.is_transposed;
-    for step in 0..n {
-        let i = if is_upper { n - 1 - step } else { step };
-        let solved = if is_upper { i + 1..n } else { 0..i };
-        for j in solved {
-            let factor = at(i, j);
-            let (low, high) = b.split_at_mut(i.max(j) * width);
-            let (row, other) = if i > j {
-                (&mut high[..width], &low[j * width..][..width])
-            } else {
-                (&mut low[i * width..][..width], &high[..width])
-            };
-            row.iter_mut().zip(other.iter()).for_each(|(x, y)| *x -= factor * y);
-        }
-        if !triangle.is_unit {
-            let pivot = at(i, i);
-            b[i * width..][..width].iter_mut().for_each(|x| *x /= pivot);
-        }
-    }
-}
 
 /// Batch and extents of B for matrices of order `n`, which B must fit from the left or from the right.
 fn bind(args: &mut BindArgs<'_>, [a, b, out]: [usize; 3], is_left: bool) -> Result<(usize, usize)> {
@@ -62,70 +29,84 @@ fn bind(args: &mut BindArgs<'_>, [a, b, out]: [usize; 3], is_left: bool) -> Resu
     items(&batch, &[n, extents[0], extents[1]])
 }
 
-fn run_solve(args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
+fn run_solve<M: Method>(method: M, args: &Args<'_>, item: usize, memory: &mut [u8]) -> Result<()> {
     let triangle =
         Triangle { is_upper: args.bool(2)?, is_unit: args.bool(4)?, is_transposed: !args.bool(3)? };
     let (_, n) = split_square(args.tensor(0)?.shape(), "self")?;
     let (batch, extents) = split(args.tensor(5)?.shape(), "out")?;
-    let [a, b, turned] = rooms(memory, [n * n, extents[0] * extents[1], extents[0] * extents[1]])?;
-    load(args, (0, 2), &batch, item, a)?;
+    let area = extents[0] * extents[1];
+    let [room, a, b, turned] = rooms(memory, [M::room(n), n * n, area, area])?;
+    load::<M::Number>(args, (0, 2), &batch, item, a)?;
     load(args, (1, 2), &batch, item, b)?;
     if args.bool(3)? {
-        substitute(a, n, b, extents[1], triangle);
+        method.substitute(a, n, (&mut *b, extents[1]), triangle, room);
     } else {
         // X·T = B is Tᵀ·Xᵀ = Bᵀ.
         transpose(b, extents, turned);
-        substitute(a, n, turned, extents[0], triangle);
+        method.substitute(a, n, (&mut *turned, extents[0]), triangle, room);
         transpose(turned, [extents[1], extents[0]], b);
     }
     store(args, (5, 2), &batch, item, b)
 }
 
-fn prepare_solve(ctx: &PrepareContext<'_>) -> Preparation {
+fn solve_bytes(ctx: &PrepareContext<'_>) -> Result<usize> {
     check_dtypes(ctx, &[0, 1, 5])?;
     let ([n, _], [rows, columns]) = (largest(ctx, 0), largest(ctx, 1));
-    let bytes = bytes_for(&[&[n, n], &[2, rows, columns]])?;
-    Routine::per_item(
-        bytes,
-        |args| {
-            let is_left = args.args().bool(3)?;
-            bind(args, [0, 1, 5], is_left)
-        },
-        |args, n, s| run_solve(args, n, s.worker),
-    )
+    bytes_for(&[&[n, n], &[2, rows, columns]])
+}
+
+fn bind_solve(args: &mut BindArgs<'_>) -> Result<(usize, usize)> {
+    let is_left = args.args().bool(3)?;
+    bind(args, [0, 1, 5], is_left)
+}
+
+fn prepare_solve(ctx: &PrepareContext<'_>) -> Preparation {
+    Routine::per_item(solve_bytes(ctx)?, bind_solve, |args, n, s| run_solve(Plain, args, n, s.worker))
+}
+
+fn blocks_solve(ctx: &PrepareContext<'_>) -> Preparation {
+    of_blocks(ctx, 0, solve_bytes(ctx), |args| bind_solve(args).map(tenth), blocked!(run_solve, 0))
 }
 
 /// `triangular_solve`, which has its operands the other way round and gives the matrix back.
-fn run_old_solve(args: &Args<'_>, memory: &mut [u8]) -> Result<()> {
+fn run_old_solve<M: Method>(method: M, args: &Args<'_>, _: usize, memory: &mut [u8]) -> Result<()> {
     let triangle = Triangle { is_upper: args.bool(2)?, is_transposed: args.bool(3)?, is_unit: args.bool(4)? };
     let (_, n) = split_square(args.tensor(1)?.shape(), "A")?;
     let (batch, extents) = split(args.tensor(5)?.shape(), "X")?;
-    let [a, b] = rooms(memory, [n * n, extents[0] * extents[1]])?;
+    let [room, a, b] = rooms(memory, [M::room(n), n * n, extents[0] * extents[1]])?;
     for item in 0..batch.numel()? {
-        load(args, (1, 2), &batch, item, a)?;
+        load::<M::Number>(args, (1, 2), &batch, item, a)?;
         load(args, (0, 2), &batch, item, b)?;
-        substitute(a, n, b, extents[1], triangle);
+        method.substitute(a, n, (&mut *b, extents[1]), triangle, room);
         store(args, (5, 2), &batch, item, b)?;
         store(args, (6, 2), &batch, item, a)?;
     }
     Ok(())
 }
 
-fn prepare_old_solve(ctx: &PrepareContext<'_>) -> Preparation {
+fn bind_old_solve(args: &mut BindArgs<'_>) -> Result<()> {
+    bind(args, [1, 0, 5], true)?;
+    let view = args.args();
+    let (_, n) = split_square(view.tensor(1)?.shape(), "A")?;
+    let (batch, _) = split(view.tensor(5)?.shape(), "X")?;
+    args.resize(6, &joined(&batch, &[n, n])?)
+}
+
+fn old_solve_bytes(ctx: &PrepareContext<'_>) -> Result<usize> {
     check_dtypes(ctx, &[0, 1, 5, 6])?;
     let ([n, _], [rows, columns]) = (largest(ctx, 1), largest(ctx, 0));
-    let bytes = bytes_for(&[&[n, n], &[rows, columns]])?;
-    Routine::prepare_with_scratch(
-        bytes,
-        |args| {
-            bind(args, [1, 0, 5], true)?;
-            let view = args.args();
-            let (_, n) = split_square(view.tensor(1)?.shape(), "A")?;
-            let (batch, _) = split(view.tensor(5)?.shape(), "X")?;
-            args.resize(6, &joined(&batch, &[n, n])?)
-        },
-        |args, s| run_old_solve(args, s.worker),
-    )
+    bytes_for(&[&[n, n], &[rows, columns]])
+}
+
+fn prepare_old_solve(ctx: &PrepareContext<'_>) -> Preparation {
+    Routine::prepare_with_scratch(old_solve_bytes(ctx)?, bind_old_solve, |args, s| {
+        run_old_solve(Plain, args, 0, s.worker)
+    })
+}
+
+fn blocks_old_solve(ctx: &PrepareContext<'_>) -> Preparation {
+    let bind: BindItemsFn = |args| bind_old_solve(args).map(|()| (1, 0));
+    of_blocks(ctx, 1, old_solve_bytes(ctx), bind, blocked!(run_old_solve, 1))
 }
 
 /// Triangular systems.
@@ -133,16 +114,18 @@ pub static OPERATORS: &[Operator] = &[
     kernel(
         "aten::linalg_solve_triangular.out(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False, Tensor(a!) out) -> Tensor(a!)",
         prepare_solve,
-    ),
+    )
+    .fast("blocks", blocks_solve),
     kernel(
         "aten::triangular_solve.X(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False, *, Tensor(a!) X, Tensor(b!) M) -> (Tensor(a!) solution, Tensor(b!) cloned_coefficient)",
         prepare_old_solve,
-    ),
+    )
+    .fast("blocks", blocks_old_solve),
 ];
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::ops::dense::plain::{Triangle, substitute};
 
     #[test]
     fn every_triangle_solves_its_product() {
