@@ -39,7 +39,7 @@ impl Transpose {
     fn find(loops: &Loops<2>) -> Option<Self> {
         let inner = loops.rank().checked_sub(1)?;
         let (cols, [src_stride, 1]) = loops.loop_at(inner) else { return None };
-        if src_stride <= 1 || cols < 4 || inner > MAX_OUTER {
+        if src_stride <= 1 || cols < 2 || inner > MAX_OUTER {
             return None;
         }
         let is_row_loop = |d: &usize| matches!(loops.loop_at(*d), (4.., [1, to]) if to > 0);
@@ -222,6 +222,11 @@ impl<T: Copy> SimdTask for TransposeTask<'_, T> {
 unsafe fn transpose_unit<S: Simd, T: Copy>(s: S, t: &Transpose, from: *const T, to: *mut T, rows: usize) {
     // SAFETY: indices stay below rows and t.cols.
     unsafe {
+        match t.cols {
+            2 => return few_columns::<T, 2>(t, from, to, rows),
+            3 => return few_columns::<T, 3>(t, from, to, rows),
+            _ => {}
+        }
         if size_of::<T>() == 4 {
             for c in (0..t.cols).step_by(S::LANES) {
                 for r in (0..rows).step_by(S::LANES) {
@@ -239,6 +244,22 @@ unsafe fn transpose_unit<S: Simd, T: Copy>(s: S, t: &Transpose, from: *const T, 
                     let value = from.add(r + c * t.src_stride).read_unaligned();
                     to.add(r * t.dst_stride + c).write_unaligned(value);
                 }
+            }
+        }
+    }
+}
+
+/// The same for so few columns that a loop over them would cost more than they do: planes of colours that become pixels.
+///
+/// # Safety
+/// As [`transpose_unit`]; `C` is the number of columns.
+#[inline(always)]
+unsafe fn few_columns<T: Copy, const C: usize>(t: &Transpose, from: *const T, to: *mut T, rows: usize) {
+    for r in 0..rows {
+        for c in 0..C {
+            // SAFETY: indices stay below the rows and columns that the caller promises.
+            unsafe {
+                to.add(r * t.dst_stride + c).write_unaligned(from.add(r + c * t.src_stride).read_unaligned());
             }
         }
     }

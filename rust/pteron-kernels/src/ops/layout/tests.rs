@@ -48,7 +48,9 @@ fn permuted(shape: &[usize], dims: &[usize]) -> (Vec<usize>, Vec<usize>) {
     (out_shape, positions)
 }
 
-const PERMUTES: [(&[usize], &[usize]); 8] = [
+const PERMUTES: [(&[usize], &[usize]); 10] = [
+    (&[2, 3, 7, 11], &[0, 2, 3, 1]),
+    (&[2, 2, 45], &[0, 2, 1]),
     (&[2, 9, 3, 5], &[0, 2, 1, 3]),
     (&[2, 17, 3, 8], &[0, 2, 3, 1]),
     (&[100, 130], &[1, 0]),
