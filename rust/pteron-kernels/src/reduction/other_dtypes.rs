@@ -4,8 +4,9 @@
 //! Long sums of floats are made of blocks, so that rounding grows with the square root of the length; every output
 //! element has one order of summation. Unsafe island (raw pointers).
 
-use super::fold::{COLUMNS, Fold, FoldTask, FoldUnits, Kind, fold_kernel};
+use super::fold::{COLUMNS, Call, Fold, FoldTask, FoldUnits, Kind, Outputs, fold_kernel};
 use super::log_sum_exp;
+use super::moments::sum_of;
 use super::shape::{DimsArg, Volumes};
 use crate::elementwise::operand::{Sink, Source};
 use crate::frame::Chunk;
@@ -15,8 +16,10 @@ use half::{bf16, f16};
 use pteron_core::{Bool8, DType, Element, Isa, PrepareContext, Result};
 use std::marker::PhantomData;
 
-/// Accumulators of a row, and columns that are folded together.
+/// Accumulators of a row, and columns whose states stay in registers.
 const LANES: usize = 16;
+/// Columns of more that are folded together.
+const GROUP: usize = 32;
 /// Elements that are folded before they join the rest of their row.
 const BLOCK: usize = 4096;
 /// Rows that are folded before they join the rest of their column.
@@ -25,7 +28,7 @@ const ROWS: usize = 256;
 /// What is made of many elements of type `T`.
 trait Combine<T: Element>: Send + Sync + 'static {
     /// While folding.
-    type State: Copy + Send + Sync;
+    type State: bytemuck::Pod + Send + Sync;
     type Out: Element;
     /// The state of no elements.
     const START: Self::State;
@@ -37,6 +40,14 @@ trait Combine<T: Element>: Send + Sync + 'static {
     fn join(a: Self::State, b: Self::State) -> Self::State;
     /// The result of `n` elements.
     fn finish(state: Self::State, n: usize) -> Self::Out;
+    /// The state of `n` neighbours in a way that is quicker, where there is one that is as good.
+    ///
+    /// # Safety
+    /// `n` elements behind `x`.
+    #[inline(always)]
+    unsafe fn quick<S: Simd>(_: S, _x: *const T, _n: usize) -> Option<Self::State> {
+        None
+    }
 }
 
 struct Sum;
@@ -49,7 +60,7 @@ struct Smallest;
 /// `combination(element) -> out, state from start, needs elements, is exact: step, join, finish`.
 macro_rules! combine {
     ($($name:ident($t:ty) -> $out:ty, $state:ty = $start:expr, $needs:literal, $exact:literal:
-        |$a:ident, $v:ident| $step:expr, |$b:ident, $c:ident| $join:expr, |$s:ident, $n:ident| $finish:expr;)*) => { $(
+        |$a:ident, $v:ident| $step:expr, |$b:ident, $c:ident| $join:expr, |$s:ident, $n:ident| $finish:expr $(, $quick:ident)?;)*) => { $(
         impl Combine<$t> for $name {
             type State = $state;
             type Out = $out;
@@ -68,6 +79,13 @@ macro_rules! combine {
             fn finish($s: $state, $n: usize) -> $out {
                 $finish
             }
+            $(
+                #[inline(always)]
+                unsafe fn quick<S: Simd>(s: S, x: *const $t, n: usize) -> Option<$state> {
+                    // SAFETY: as this function asks for.
+                    unsafe { $quick(s, x, n) }
+                }
+            )?
         }
     )* };
 }
@@ -79,9 +97,9 @@ combine! {
     Norm(f32) -> f32, f64 = 0.0, false, false:
         |a, v| a + f64::from(v) * f64::from(v), |a, b| a + b, |s, _n| s.sqrt() as f32;
     Norm(f16) -> f16, f64 = 0.0, false, false:
-        |a, v| a + f64::from(v.number()) * f64::from(v.number()), |a, b| a + b, |s, _n| f16::of_number(s.sqrt() as f32);
+        |a, v| a + f64::from(v.number()) * f64::from(v.number()), |a, b| a + b, |s, _n| f16::of_number(s.sqrt() as f32), squares;
     Norm(bf16) -> bf16, f64 = 0.0, false, false:
-        |a, v| a + f64::from(v.number()) * f64::from(v.number()), |a, b| a + b, |s, _n| bf16::of_number(s.sqrt() as f32);
+        |a, v| a + f64::from(v.number()) * f64::from(v.number()), |a, b| a + b, |s, _n| bf16::of_number(s.sqrt() as f32), squares;
     Norm(f64) -> f64, f64 = 0.0, false, false: |a, v| a + v * v, |a, b| a + b, |s, _n| s.sqrt();
     Largest(Bool8) -> Bool8, u8 = 0, true, true: |a, v| a | u8::from(v.get()), |a, b| a | b, |s, _n| Bool8(s);
     Smallest(Bool8) -> Bool8, u8 = 1, true, true: |a, v| a & u8::from(v.get()), |a, b| a & b, |s, _n| Bool8(s);
@@ -135,7 +153,8 @@ fn of_dtype<C: Combine<T>, T: Element>(
     }
     let level = SimdLevel::at_most(ctx.cpu.isa.min(Isa::Avx2));
     let name = [operator, T::DTYPE.name(), level.isa().name()];
-    fold_kernel(ctx, out, form, name, Loops::<C, T> { level, types: PhantomData })
+    let outputs = Outputs { first: out, second: None };
+    fold_kernel(ctx, outputs, form, name, Loops::<C, T> { level, types: PhantomData })
 }
 
 /// The kernel for the dtypes of the call, if there is one that takes it.
@@ -178,40 +197,66 @@ impl<C: Combine<T>, T: Element> Fold for Loops<C, T> {
         C::NEEDS_ELEMENTS
     }
 
-    fn run(&self, volumes: Volumes, out: usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    fn state_size(&self) -> usize {
+        size_of::<C::State>()
+    }
+
+    fn run(&self, call: Call, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         let each = Loops::<C, T> { level: self.level, types: PhantomData };
-        let task: FoldTask<'_, _, T, C::Out> = FoldTask::new(each, volumes, out, chunk)?;
-        self.level.dispatch_narrow(task);
-        Ok(())
+        call.compute(each, chunk, |task: FoldTask<'_, '_, _, T, C::Out>| self.level.dispatch_narrow(task))
     }
 }
 
 impl<C: Combine<T>, T: Element> FoldUnits<T, C::Out> for Loops<C, T> {
+    type State = C::State;
+
     #[inline(always)]
-    unsafe fn row<S: Simd>(&self, _: S, x: *const T, n: usize) -> C::Out {
+    unsafe fn part<S: Simd>(&self, s: S, x: *const T, n: usize) -> C::State {
         // SAFETY: `n` elements behind `x`, as this function asks for.
-        C::finish(unsafe { row::<C, T>(x, n) }, n)
+        unsafe { C::quick(s, x, n).unwrap_or_else(|| row::<C, T>(x, n)) }
     }
 
     #[inline(always)]
-    unsafe fn columns<S: Simd>(&self, _: S, x: *const T, y: *mut C::Out, volumes: Volumes, n: usize) {
-        // SAFETY: `n` columns behind `x` and `y`, as this function asks for; these are some of them.
+    fn join(&self, a: C::State, b: C::State) -> C::State {
+        C::join(a, b)
+    }
+
+    #[inline(always)]
+    fn finish(&self, state: C::State, n: usize) -> C::Out {
+        C::finish(state, n)
+    }
+
+    #[inline(always)]
+    unsafe fn columns<S: Simd>(
+        &self,
+        _: S,
+        x: *const T,
+        [y, _]: [*mut C::Out; 2],
+        volumes: Volumes,
+        n: usize,
+    ) {
+        // SAFETY: `n` columns behind `x` and `y`, as this function asks for.
         unsafe {
-            if C::IS_EXACT {
-                // Loops over memory are vectorised for integers; of 64 bits, those of a constant length.
-                return match n {
-                    COLUMNS if size_of::<T>() == 8 => columns::<C, T, COLUMNS>(x, y, volumes, COLUMNS),
-                    _ => columns::<C, T, COLUMNS>(x, y, volumes, n),
-                };
-            }
-            for c in (0..n).step_by(LANES) {
-                match n - c >= LANES {
-                    true => columns::<C, T, LANES>(x.add(c), y.add(c), volumes, LANES),
-                    false => columns::<C, T, LANES>(x.add(c), y.add(c), volumes, n - c),
-                }
+            match n <= LANES {
+                // The states of a few stay in registers.
+                true => columns::<C, T, LANES>(x, y, volumes, n),
+                false => columns::<C, T, COLUMNS>(x, y, volumes, n),
             }
         }
     }
+}
+
+/// Σ x² in f32, block by block, unless squares may have left the range of f32: those of bfloat16 can.
+///
+/// # Safety
+/// `n` elements behind `x`.
+#[inline(always)]
+unsafe fn squares<S: Simd, T: Source>(s: S, x: *const T, n: usize) -> Option<f64> {
+    /// What a square may lose where f32 has no smaller numbers is a ten-millionth of it.
+    const LEAST: f64 = 1e-38;
+    // SAFETY: as this function asks for.
+    let sum = unsafe { sum_of(s, x, n, |v| s.mul(v, v)) };
+    (sum.is_finite() && sum > LEAST * n as f64).then_some(sum)
 }
 
 /// Folds `n` neighbours.
@@ -259,10 +304,11 @@ unsafe fn row<C: Combine<T>, T: Element>(x: *const T, n: usize) -> C::State {
     total
 }
 
-/// Folds `n ≤ WIDTH` neighbouring columns; a constant number lets the states of a few stay in registers.
+/// Folds `n ≤ WIDTH` neighbouring columns.
 ///
 /// # Safety
 /// `n` columns of all rows behind `x`, `n` elements behind `y`.
+#[allow(clippy::needless_range_loop, reason = "indexed loops are vectorised")]
 #[inline(always)]
 unsafe fn columns<C: Combine<T>, T: Element, const WIDTH: usize>(
     x: *const T,
@@ -276,7 +322,15 @@ unsafe fn columns<C: Combine<T>, T: Element, const WIDTH: usize>(
         for r in start..reduced.min(start + ROWS) {
             // SAFETY: row `r` has `n` elements behind its first, and rows are `inner` apart.
             let row = unsafe { std::slice::from_raw_parts(x.add(r * inner), n) };
-            for (state, v) in states.iter_mut().zip(row) {
+            // Groups of a constant length: their loops are vectorised for every type.
+            let (groups, rest) = row.as_chunks::<GROUP>();
+            let (whole, others) = states.split_at_mut(n - rest.len());
+            for (states, group) in whole.as_chunks_mut::<GROUP>().0.iter_mut().zip(groups) {
+                for k in 0..GROUP {
+                    states[k] = C::step(states[k], group[k]);
+                }
+            }
+            for (state, v) in others.iter_mut().zip(rest) {
                 *state = C::step(*state, *v);
             }
         }
