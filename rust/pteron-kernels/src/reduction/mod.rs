@@ -13,6 +13,8 @@ pub mod log_sum_exp;
 pub mod moments;
 #[allow(unsafe_code, reason = "a SIMD task")]
 pub mod other_dtypes;
+#[cfg(test)]
+mod other_dtypes_tests;
 pub mod plain;
 #[cfg(test)]
 mod plain_tests;
