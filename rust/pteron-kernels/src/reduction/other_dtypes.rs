@@ -4,7 +4,7 @@
 //! Long sums of floats are made of blocks, so that rounding grows with the square root of the length; every output
 //! element has one order of summation. Unsafe island (raw pointers).
 
-use super::fold::{COLUMNS, Call, Fold, FoldTask, FoldUnits, Kind, Outputs, fold_kernel};
+use super::fold::{Call, Fold, FoldTask, FoldUnits, Kind, Outputs, fold_kernel};
 use super::log_sum_exp;
 use super::moments::sum_of;
 use super::shape::{DimsArg, Volumes};
@@ -16,10 +16,10 @@ use half::{bf16, f16};
 use pteron_core::{Bool8, DType, Element, Isa, PrepareContext, Result};
 use std::marker::PhantomData;
 
-/// Accumulators of a row, and columns whose states stay in registers.
+/// Accumulators of a row, and columns of floats that are folded together.
 const LANES: usize = 16;
-/// Columns of more that are folded together.
-const GROUP: usize = 32;
+/// Columns of integers that are folded together.
+const GROUP: usize = 64;
 /// Elements that are folded before they join the rest of their row.
 const BLOCK: usize = 4096;
 /// Rows that are folded before they join the rest of their column.
@@ -235,12 +235,33 @@ impl<C: Combine<T>, T: Element> FoldUnits<T, C::Out> for Loops<C, T> {
         volumes: Volumes,
         n: usize,
     ) {
-        // SAFETY: `n` columns behind `x` and `y`, as this function asks for.
-        unsafe {
-            match n <= LANES {
-                // The states of a few stay in registers.
-                true => columns::<C, T, LANES>(x, y, volumes, n),
-                false => columns::<C, T, COLUMNS>(x, y, volumes, n),
+        for first in (0..n).step_by(GROUP) {
+            let n = GROUP.min(n - first);
+            // SAFETY: `n` columns behind `x` and `y`, as this function asks for; these are some of them.
+            unsafe { group::<C, T>(x.add(first), y.add(first), volumes, n) };
+        }
+    }
+}
+
+/// Folds `n ≤ GROUP` neighbouring columns.
+///
+/// # Safety
+/// `n` columns of all rows behind `x`, `n` elements behind `y`.
+#[inline(always)]
+unsafe fn group<C: Combine<T>, T: Element>(x: *const T, y: *mut C::Out, volumes: Volumes, n: usize) {
+    // SAFETY: as this function asks for; blocks are some of the columns.
+    unsafe {
+        if C::IS_EXACT {
+            // Loops over memory are vectorised for integers; of 64 bits, those of a constant length.
+            return match n {
+                GROUP if size_of::<T>() == 8 => columns::<C, T, GROUP>(x, y, volumes, GROUP),
+                _ => columns::<C, T, GROUP>(x, y, volumes, n),
+            };
+        }
+        for c in (0..n).step_by(LANES) {
+            match n - c >= LANES {
+                true => columns::<C, T, LANES>(x.add(c), y.add(c), volumes, LANES),
+                false => columns::<C, T, LANES>(x.add(c), y.add(c), volumes, n - c),
             }
         }
     }
@@ -304,11 +325,10 @@ unsafe fn row<C: Combine<T>, T: Element>(x: *const T, n: usize) -> C::State {
     total
 }
 
-/// Folds `n ≤ WIDTH` neighbouring columns.
+/// Folds `n ≤ WIDTH` neighbouring columns; a constant number lets the states of a few stay in registers.
 ///
 /// # Safety
 /// `n` columns of all rows behind `x`, `n` elements behind `y`.
-#[allow(clippy::needless_range_loop, reason = "indexed loops are vectorised")]
 #[inline(always)]
 unsafe fn columns<C: Combine<T>, T: Element, const WIDTH: usize>(
     x: *const T,
@@ -322,15 +342,7 @@ unsafe fn columns<C: Combine<T>, T: Element, const WIDTH: usize>(
         for r in start..reduced.min(start + ROWS) {
             // SAFETY: row `r` has `n` elements behind its first, and rows are `inner` apart.
             let row = unsafe { std::slice::from_raw_parts(x.add(r * inner), n) };
-            // Groups of a constant length: their loops are vectorised for every type.
-            let (groups, rest) = row.as_chunks::<GROUP>();
-            let (whole, others) = states.split_at_mut(n - rest.len());
-            for (states, group) in whole.as_chunks_mut::<GROUP>().0.iter_mut().zip(groups) {
-                for k in 0..GROUP {
-                    states[k] = C::step(states[k], group[k]);
-                }
-            }
-            for (state, v) in others.iter_mut().zip(rest) {
+            for (state, v) in states.iter_mut().zip(row) {
                 *state = C::step(*state, *v);
             }
         }
