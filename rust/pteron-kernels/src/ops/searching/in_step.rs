@@ -11,7 +11,7 @@ use pteron_core::{BindArgs, DType, Element, PrepareContext, Result};
 use std::marker::PhantomData;
 
 /// Values whose searches are in step.
-const GROUP: usize = 16;
+const GROUP: usize = 8;
 
 /// A place in the row.
 trait Place: Element {
@@ -149,8 +149,10 @@ fn in_step<T: Element + PartialOrd, O: Place, const RIGHT: bool>(
             let number = row[(middle as usize).min(last)];
             // A search that is done stays where it is: the middle is both ends.
             let is_before = (low[k] < high[k]) & !is_behind::<T, RIGHT>(number, values[k]);
-            high[k] = if is_before { high[k] } else { middle };
-            low[k] = if is_before { middle + 1 } else { low[k] };
+            // By bits: choices become branches.
+            let mask = u32::from(is_before).wrapping_neg();
+            high[k] = (high[k] & mask) | (middle & !mask);
+            low[k] = ((middle + 1) & mask) | (low[k] & !mask);
         }
     }
     for k in 0..GROUP {
