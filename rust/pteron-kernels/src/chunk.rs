@@ -5,7 +5,7 @@
 //! [`ChunkOf::as_slice`] and [`ChunkOfMut::into_slice`] are for kernels without aliasing; only the frame
 //! ([`crate::frame`]), which knows the alias rule, makes chunks that have slices.
 
-use pteron_core::{Element, Error, Result, TensorView, TensorViewMut};
+use pteron_core::{Element, Error, Result, TensorView, TensorViewMut, WorkerScratch};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -185,5 +185,39 @@ impl<'a> ChunkOfMut<'a, u8> {
     pub(crate) fn bytes(view: TensorViewMut<'a>, range: Range<usize>, is_exclusive: bool) -> Result<Self> {
         let start = view.as_ptr();
         Self::within((start, if start.is_null() { 0 } else { view.nbytes() }), range, is_exclusive)
+    }
+}
+
+/// The scratch memory that all workers of a call share: a place for what one phase leaves to the next.
+pub(crate) struct SharedMemory<'s> {
+    start: *mut u8,
+    nbytes: usize,
+    memory: PhantomData<&'s mut [u8]>,
+}
+
+impl<'s> SharedMemory<'s> {
+    /// That of `scratch`, of which the kernel asked for `nbytes`.
+    #[inline(always)]
+    pub(crate) fn of(scratch: &WorkerScratch<'s>, nbytes: usize) -> Self {
+        let start = scratch.shared;
+        SharedMemory { start, nbytes: if start.is_null() { 0 } else { nbytes }, memory: PhantomData }
+    }
+
+    /// Its elements `range`, which no other chunk of the phase asks for.
+    ///
+    /// Errors: they are not all there.
+    #[inline(always)]
+    pub(crate) fn into_part<T: bytemuck::Pod>(self, range: Range<usize>) -> Result<&'s mut [T]> {
+        const { assert!(align_of::<T>() <= 64) };
+        if range.start > range.end || range.end > self.nbytes.checked_div(size_of::<T>()).unwrap_or(0) {
+            return Err(outside(&range, self.nbytes));
+        }
+        if range.is_empty() {
+            return Ok(&mut []);
+        }
+        // SAFETY: the executor gives as many bytes as the kernel asks for, aligned to 64 and never uninitialised, and the
+        // range lies in them (`of` knows of none behind a null pointer). The frame gives a unit, and with it its part of the
+        // memory, to one chunk of a phase, and phases follow one another; the memory is handed out once per chunk.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.start.cast::<T>().add(range.start), range.len()) })
     }
 }

@@ -2,7 +2,7 @@
 //! columns, planes, stretches of elements. The kernel says how many units a call has and computes a range of them;
 //! the chunks, and the memory that a chunk may touch, are the frame's.
 
-use crate::chunk::{ChunkOf, ChunkOfMut, part};
+use crate::chunk::{ChunkOf, ChunkOfMut, SharedMemory, part};
 use crate::grid_kernel::{GridKernel, Part, Preparation, prepared, take_scratch};
 use pteron_core::{AliasRule, Args, BindArgs, Element, Error, Grid, Result, Scratch};
 use std::borrow::Cow;
@@ -14,15 +14,16 @@ pub struct Split {
     units: usize,
     per_chunk: usize,
     chunk_ns: usize,
+    is_joined: bool,
 }
 
 impl Split {
     /// Nothing to compute.
-    pub const NONE: Split = Split { units: 0, per_chunk: 1, chunk_ns: 0 };
+    pub const NONE: Split = Split { units: 0, per_chunk: 1, chunk_ns: 0, is_joined: false };
 
     /// `units` in chunks of `per_chunk`, each of which takes about `chunk_ns` nanoseconds.
     pub fn new(units: usize, per_chunk: usize, chunk_ns: usize) -> Split {
-        Split { units, per_chunk: per_chunk.max(1), chunk_ns }
+        Split { units, per_chunk: per_chunk.max(1), chunk_ns, is_joined: false }
     }
 
     /// `units` of `size` elements each, in chunks of at least `chunk` elements; a chunk of so many elements takes about
@@ -30,7 +31,7 @@ impl Split {
     pub fn sized(units: usize, size: usize, chunk: usize, ns_per_element: f64) -> Split {
         let per_chunk = chunk.div_ceil(size.max(1)).max(1);
         let elements = per_chunk.min(units).saturating_mul(size);
-        Split { units, per_chunk, chunk_ns: (elements as f64 * ns_per_element) as usize }
+        Split { units, per_chunk, chunk_ns: (elements as f64 * ns_per_element) as usize, is_joined: false }
     }
 
     /// `units` of `size` elements each, in chunks of at most `chunk` elements; an element takes `ns_per_element`
@@ -38,7 +39,12 @@ impl Split {
     pub fn within(units: usize, size: usize, chunk: usize, ns_per_element: usize) -> Split {
         let per_chunk = (chunk / size.max(1)).max(1);
         let elements = per_chunk.min(units).saturating_mul(size);
-        Split { units, per_chunk, chunk_ns: elements.saturating_mul(ns_per_element) }
+        Split { units, per_chunk, chunk_ns: elements.saturating_mul(ns_per_element), is_joined: false }
+    }
+
+    /// The same; when every unit is computed, [`UnitKernel::join`] makes the results of what they left in shared memory.
+    pub fn then_join(self) -> Split {
+        Split { is_joined: true, ..self }
     }
 
     /// The units of chunk number `chunk`.
@@ -97,6 +103,12 @@ pub trait UnitKernel: Send + Sync + 'static {
 
     /// Computes the units of a chunk.
     fn run(&self, problem: &Self::Problem, chunk: &mut Chunk<'_, '_>) -> Result<()>;
+
+    /// Makes the results of what all units left in shared memory, where `bind` asked for it ([`Split::then_join`]). The one
+    /// chunk has all units.
+    fn join(&self, _problem: &Self::Problem, _chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// One chunk of a call: its units, and the memory that they may touch.
@@ -105,6 +117,7 @@ pub struct Chunk<'a, 's> {
     pub units: Range<usize>,
     args: &'a Args<'a>,
     scratch: &'s mut [u8],
+    shared: Option<SharedMemory<'s>>,
     is_exclusive: bool,
     // Arguments that were asked for, by position: an output is handed out once, and never as an input too.
     read: u64,
@@ -225,6 +238,17 @@ impl<'a, 's> Chunk<'a, 's> {
         take_scratch(&mut self.scratch, n)
     }
 
+    /// The elements of the shared scratch memory that belong to the units, `per_unit` each, for calls that are joined. What
+    /// the units wrote is there when they are joined.
+    ///
+    /// Errors: the call is not joined; the kernel asked for less in [`UnitKernel::scratch`]; they were asked for before.
+    #[inline(always)]
+    pub fn shared_units<T: bytemuck::Pod>(&mut self, per_unit: usize) -> Result<&'s mut [T]> {
+        let range = self.elements(per_unit)?;
+        let shared = self.shared.take();
+        shared.ok_or_else(|| Error::internal("a chunk has no shared memory"))?.into_part(range)
+    }
+
     #[inline(always)]
     fn mark_read(&mut self, i: usize) -> Result<()> {
         let bit = 1u64.checked_shl(i as u32).unwrap_or(0);
@@ -292,8 +316,12 @@ impl<K: UnitKernel> GridKernel for UnitFrame<K> {
 
     fn bind(&self, args: &mut BindArgs<'_>, state: &mut State<K::Problem>) -> Result<Grid> {
         state.split = self.0.bind(args, &mut state.problem)?;
+        let Split { units, chunk_ns, is_joined, .. } = state.split;
+        let chunks = state.split.chunks();
         Ok(match K::CHECKS {
-            true => Grid::phases(&[1, state.split.chunks()], state.split.chunk_ns),
+            true if is_joined && units > 0 => Grid::phases(&[1, chunks, 1], chunk_ns),
+            true => Grid::phases(&[1, chunks], chunk_ns),
+            false if is_joined && units > 0 => Grid::phases(&[chunks, 1], chunk_ns),
             false => state.split.grid(),
         })
     }
@@ -304,9 +332,14 @@ impl<K: UnitKernel> GridKernel for UnitFrame<K> {
             return self.0.check(chunk.args);
         }
         let is_exclusive = self.0.alias() == AliasRule::None;
-        let units = state.split.units_of(chunk.chunk);
+        let is_join = chunk.phase > u32::from(K::CHECKS);
+        let units = if is_join { 0..state.split.units } else { state.split.units_of(chunk.chunk) };
+        let shared = state.split.is_joined.then(|| SharedMemory::of(&chunk.scratch, self.0.scratch().shared));
         let (args, scratch) = (chunk.args, chunk.scratch.worker);
-        let mut chunk = Chunk { units, args, scratch, is_exclusive, read: 0, written: 0 };
-        self.0.run(&state.problem, &mut chunk)
+        let mut chunk = Chunk { units, args, scratch, shared, is_exclusive, read: 0, written: 0 };
+        match is_join {
+            true => self.0.join(&state.problem, &mut chunk),
+            false => self.0.run(&state.problem, &mut chunk),
+        }
     }
 }

@@ -467,10 +467,11 @@ impl SingleCall {
     pub fn bind(&mut self) -> Result<Grid> {
         if self.scratch.is_none() {
             let needed = self.prepared.scratch();
-            let [mut worker, shared] =
+            let [mut worker, mut shared] =
                 [AlignedBuffer::zeroed(needed.per_worker)?, AlignedBuffer::zeroed(needed.shared)?];
-            // Its contents are undefined: not what a kernel would like to find.
+            // Their contents are undefined: not what a kernel would like to find.
             worker.as_mut_slice().fill(0xa5);
+            shared.as_mut_slice().fill(0xa5);
             self.set_scratch(Box::new(worker), Box::new(shared))?;
         }
         // SAFETY: every slot points to memory of this call, large enough for its bound.

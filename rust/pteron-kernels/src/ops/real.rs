@@ -37,6 +37,8 @@ pub(crate) trait Float: Element + Default {
     fn rounded(sum: Self::Sum) -> Self;
     /// Widens elements, as many as both have.
     fn widen<S: Simd>(s: S, from: &[Self], to: &mut [Self::Sum]);
+    /// Rounds sums to elements, as many as both have.
+    fn narrow<S: Simd>(s: S, from: &[Self::Sum], to: &mut [Self]);
     /// The elements themselves as sums, where they are of that type.
     fn as_sums(elements: &mut [Self]) -> Option<&mut [Self::Sum]>;
 }
@@ -55,6 +57,10 @@ macro_rules! whole {
             }
             #[inline(always)]
             fn widen<S: Simd>(_: S, from: &[$t], to: &mut [$t]) {
+                to.iter_mut().zip(from).for_each(|(to, v)| *to = *v);
+            }
+            #[inline(always)]
+            fn narrow<S: Simd>(_: S, from: &[$t], to: &mut [$t]) {
                 to.iter_mut().zip(from).for_each(|(to, v)| *to = *v);
             }
             #[inline(always)]
@@ -80,6 +86,11 @@ macro_rules! half {
             }
             #[inline(always)]
             fn widen<S: Simd>(s: S, from: &[$t], to: &mut [f32]) {
+                let n = from.len().min(to.len());
+                Convert { from: from.as_ptr(), to: to.as_mut_ptr(), n }.run(s);
+            }
+            #[inline(always)]
+            fn narrow<S: Simd>(s: S, from: &[f32], to: &mut [$t]) {
                 let n = from.len().min(to.len());
                 Convert { from: from.as_ptr(), to: to.as_mut_ptr(), n }.run(s);
             }

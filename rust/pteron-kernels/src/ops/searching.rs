@@ -6,13 +6,15 @@
 
 use crate::compute::{BLOCK, Class, Compute, unsupported};
 use crate::elements::{Reader, Writer};
-use crate::operator::{Operator, kernel};
+use crate::operator::{Operator, operator};
 use crate::promotion::Promotion;
 use crate::reduction::plain::{Reduction, row_major};
 use crate::routine::{Preparation, Routine, RunFn, dtype_of};
 use crate::shape::{check_index, check_same};
 use half::{bf16, f16};
 use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result};
+
+mod in_step;
 
 /// Where the arguments of an operator stand.
 #[derive(Clone, Copy)]
@@ -169,25 +171,27 @@ fn prepare(
 }
 
 macro_rules! searches {
-    ($($schema:literal: $form:ident),* $(,)?) => { &[ $(
-        kernel($schema, |ctx| {
-            prepare(ctx, $form, |args| bind(args, $form), [
-                |args, _| search::<i64>(args, $form, |v| v),
-                |args, _| search::<f64>(args, $form, |v| v),
-                |args, _| search::<f64>(args, $form, |v| f64::from(v as f32)),
-                |args, _| search::<f64>(args, $form, |v| f16::from_f32(v as f32).to_f64()),
-                |args, _| search::<f64>(args, $form, |v| bf16::from_f32(v as f32).to_f64()),
-            ])
-        }),
+    ($($schema:literal: $form:ident $(, $fast:literal)?;)*) => { &[ $(
+        operator($schema)
+            $(.fast($fast, |ctx| in_step::prepare(ctx, $form)))?
+            .plain(|ctx| {
+                prepare(ctx, $form, |args| bind(args, $form), [
+                    |args, _| search::<i64>(args, $form, |v| v),
+                    |args, _| search::<f64>(args, $form, |v| v),
+                    |args, _| search::<f64>(args, $form, |v| f64::from(v as f32)),
+                    |args, _| search::<f64>(args, $form, |v| f16::from_f32(v as f32).to_f64()),
+                    |args, _| search::<f64>(args, $form, |v| bf16::from_f32(v as f32).to_f64()),
+                ])
+            }),
     )* ] };
 }
 
 /// searchsorted, bucketize.
 pub static OPERATORS: &[Operator] = searches! {
-    "aten::searchsorted.Tensor_out(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!)": SEARCH,
-    "aten::searchsorted.Scalar_out(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!)": SEARCH_NUMBER,
-    "aten::bucketize.Tensor_out(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False, Tensor(a!) out) -> Tensor(a!)": BUCKETS,
-    "aten::bucketize.Scalar_out(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False, Tensor(a!) out) -> Tensor(a!)": BUCKETS_NUMBER,
+    "aten::searchsorted.Tensor_out(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!)": SEARCH, "in_step";
+    "aten::searchsorted.Scalar_out(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!)": SEARCH_NUMBER;
+    "aten::bucketize.Tensor_out(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False, Tensor(a!) out) -> Tensor(a!)": BUCKETS, "in_step";
+    "aten::bucketize.Scalar_out(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False, Tensor(a!) out) -> Tensor(a!)": BUCKETS_NUMBER;
 };
 
 #[cfg(test)]

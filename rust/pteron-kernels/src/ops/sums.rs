@@ -8,12 +8,12 @@
 use crate::complex_number::{Number, number};
 use crate::compute::{BLOCK, Class, Compute, Kind};
 use crate::elements::{Reader, Writer};
-use crate::operator::{Operator, kernel, operator};
+use crate::operator::{Operator, operator};
 use crate::ops::complex_sums;
-use crate::reduction::fold::Kind as FoldKind;
+use crate::reduction::fold::{Kind as FoldKind, Outputs};
 use crate::reduction::plain::{LaneSum, Reduction, RunPart, bind_reduced, in_parts, listed_dims, row_major};
 use crate::reduction::shape::DimsArg;
-use crate::reduction::{float, other_dtypes};
+use crate::reduction::{float, other_dtypes, spread};
 use crate::routine::dtype_of;
 use crate::shape::{all_dims, wrap_dim};
 use pteron_core::{ArgSpec, Args, BindArgs, DType, Error, PrepareContext, Result, Scalar};
@@ -199,8 +199,8 @@ fn complex_variance(
     })
 }
 
-fn correction(args: &Args<'_>, i: usize) -> Result<f64> {
-    Ok(args.optional_scalar(i)?.map_or(1.0, Scalar::to_f64))
+fn correction(args: &Args<'_>) -> Result<f64> {
+    Ok(args.optional_scalar(2)?.map_or(1.0, Scalar::to_f64))
 }
 
 fn unbiased(args: &Args<'_>) -> Result<f64> {
@@ -295,6 +295,9 @@ fn bind_all(args: &mut BindArgs<'_>) -> Result<()> {
     args.resize(2, &[])
 }
 
+const VARIANCE: Outputs = Outputs { first: 4, second: None };
+const BOTH: Outputs = Outputs { first: 4, second: Some(5) };
+
 /// Sums and their kin.
 pub static OPERATORS: &[Operator] = &[
     operator(
@@ -359,57 +362,61 @@ pub static OPERATORS: &[Operator] = &[
         check_numbers(ctx, 2)?;
         in_parts(2, bind_all, |args, part| product_over(args, every_dim(args)?, 2, part))
     }),
-    kernel(
-        "aten::var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check_spread(ctx, 4)?;
-            in_parts(
-                4,
-                bind_listed::<3, 4>,
-                |args, part| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, |v| v, part),
-            )
-        },
-    ),
-    kernel(
-        "aten::var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check_spread(ctx, 4)?;
-            in_parts(
-                4,
-                bind_listed::<3, 4>,
-                |args, part| variance_over(args, listed_dims(args, 1)?, unbiased(args)?, 4, None, |v| v, part),
-            )
-        },
-    ),
-    kernel(
-        "aten::std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)",
-        |ctx| {
-            check_spread(ctx, 4)?;
-            in_parts(
-                4,
-                bind_listed::<3, 4>,
-                |args, part| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, None, f64::sqrt, part),
-            )
-        },
-    ),
-    kernel(
-        "aten::var_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
-        |ctx| {
-            check_spread(ctx, 4)?;
-            if dtype_of(ctx, 0)? == DType::Complex64 {
-                check_numbers(ctx, 5)?;
-            }
-            in_parts(
-                4,
-                |args| {
-                    let (set, keepdim) = (listed_dims(&args.args(), 1)?, args.args().bool(3)?);
-                    bind_reduced(args, set, keepdim, 4)?;
-                    bind_reduced(args, set, keepdim, 5)
-                },
-                |args, part| variance_over(args, listed_dims(args, 1)?, correction(args, 2)?, 4, Some(5), |v| v, part),
-            )
-        },
-    ),
+    operator(
+        "aten::var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)"
+    )
+    .fast("float", |ctx| spread::prepare(ctx, VARIANCE, DimsArg::Apart, correction, false))
+    .plain(|ctx| {
+        check_spread(ctx, 4)?;
+        in_parts(
+            4,
+            bind_listed::<3, 4>,
+            |args, part| variance_over(args, listed_dims(args, 1)?, correction(args)?, 4, None, |v| v, part),
+        )
+    }),
+    operator(
+        "aten::var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)"
+    )
+    .fast("float", |ctx| spread::prepare(ctx, VARIANCE, DimsArg::Apart, unbiased, false))
+    .plain(|ctx| {
+        check_spread(ctx, 4)?;
+        in_parts(
+            4,
+            bind_listed::<3, 4>,
+            |args, part| variance_over(args, listed_dims(args, 1)?, unbiased(args)?, 4, None, |v| v, part),
+        )
+    }),
+    operator(
+        "aten::std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)"
+    )
+    .fast("float", |ctx| spread::prepare(ctx, VARIANCE, DimsArg::Apart, correction, true))
+    .plain(|ctx| {
+        check_spread(ctx, 4)?;
+        in_parts(
+            4,
+            bind_listed::<3, 4>,
+            |args, part| variance_over(args, listed_dims(args, 1)?, correction(args)?, 4, None, f64::sqrt, part),
+        )
+    }),
+    operator(
+        "aten::var_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))"
+    )
+    .fast("float", |ctx| spread::prepare(ctx, BOTH, DimsArg::Apart, correction, false))
+    .plain(|ctx| {
+        check_spread(ctx, 4)?;
+        if dtype_of(ctx, 0)? == DType::Complex64 {
+            check_numbers(ctx, 5)?;
+        }
+        in_parts(
+            4,
+            |args| {
+                let (set, keepdim) = (listed_dims(&args.args(), 1)?, args.args().bool(3)?);
+                bind_reduced(args, set, keepdim, 4)?;
+                bind_reduced(args, set, keepdim, 5)
+            },
+            |args, part| variance_over(args, listed_dims(args, 1)?, correction(args)?, 4, Some(5), |v| v, part),
+        )
+    }),
     operator(
         "aten::logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
     )

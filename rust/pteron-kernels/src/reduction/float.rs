@@ -4,7 +4,8 @@
 //! Long sums are made of blocks, so that rounding grows with the square root of the length rather than with
 //! the length; every output element has one order of summation. amax and amin answer NaN when there is one.
 
-use super::fold::{Fold, FoldTask, FoldUnits, Kind, fold_kernel};
+use super::float_steps::{Add, Larger, Smaller, Step, Times};
+use super::fold::{COLUMNS, Call, Fold, FoldTask, FoldUnits, Kind, Outputs, fold_kernel};
 use super::log_sum_exp;
 use super::moments::sum_of;
 use super::shape::{DimsArg, Volumes};
@@ -13,6 +14,7 @@ use crate::elementwise::operand::{Sink, Source, load_up_to, store_up_to};
 use crate::frame::Chunk;
 use crate::routine::Preparation;
 use crate::vector_math::exp::exp;
+use crate::vector_math::simd::MAX_LANES;
 use crate::vector_math::{Simd, SimdLevel};
 use half::{bf16, f16};
 use pteron_core::{DType, PrepareContext, Result};
@@ -35,7 +37,8 @@ pub fn prepare(ctx: &PrepareContext<'_>, kind: Kind, out: usize, form: DimsArg) 
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let text = if dtype == DType::Float32 { "f32" } else { dtype.name() };
-    fold_kernel(ctx, out, form, [kind.name(), text, level.isa().name()], FloatFold { kind, level, dtype })
+    let outputs = Outputs { first: out, second: None };
+    fold_kernel(ctx, outputs, form, [kind.name(), text, level.isa().name()], FloatFold { kind, level, dtype })
 }
 
 impl Fold for FloatFold {
@@ -45,25 +48,23 @@ impl Fold for FloatFold {
         matches!(self.kind, Kind::Max | Kind::Min)
     }
 
-    fn run(&self, volumes: Volumes, out: usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    fn state_size(&self) -> usize {
+        size_of::<f64>()
+    }
+
+    fn run(&self, call: Call, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         match self.dtype {
-            DType::Float16 => self.units::<f16>(volumes, out, chunk),
-            DType::BFloat16 => self.units::<bf16>(volumes, out, chunk),
-            _ => self.units::<f32>(volumes, out, chunk),
+            DType::Float16 => self.units::<f16>(call, chunk),
+            DType::BFloat16 => self.units::<bf16>(call, chunk),
+            _ => self.units::<f32>(call, chunk),
         }
     }
 }
 
 impl FloatFold {
-    fn units<T: Source + Sink + Columns>(
-        &self,
-        volumes: Volumes,
-        out: usize,
-        chunk: &mut Chunk<'_, '_>,
-    ) -> Result<()> {
-        let task: FoldTask<'_, _, T, T> = FoldTask::new(Floats { kind: self.kind }, volumes, out, chunk)?;
-        self.level.dispatch(task);
-        Ok(())
+    fn units<T: Source + Sink + Columns>(&self, call: Call, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        let dispatch = |task: FoldTask<'_, '_, _, T, T>| self.level.dispatch(task);
+        call.compute(Floats { kind: self.kind }, chunk, dispatch)
     }
 }
 
@@ -108,7 +109,7 @@ unsafe fn sum_of_powers<S: Simd, T: Source>(s: S, x: *const T, n: usize, shift: 
             }
             total += f64::from(s.reduce_add(sum));
             if i < end {
-                let mut lanes = [0f32; crate::vector_math::simd::MAX_LANES];
+                let mut lanes = [0f32; MAX_LANES];
                 s.store(lanes.as_mut_ptr(), exp(s, s.sub(load_up_to(s, x.add(i), end - i), center)));
                 total += f64::from(lanes[..end - i].iter().sum::<f32>());
             }
@@ -119,158 +120,229 @@ unsafe fn sum_of_powers<S: Simd, T: Source>(s: S, x: *const T, n: usize, shift: 
 }
 
 impl<T: Source + Sink + Columns> FoldUnits<T, T> for Floats {
+    /// The sum, the product, the extreme or the result.
+    type State = f64;
+
     #[inline(always)]
-    unsafe fn row<S: Simd>(&self, s: S, x: *const T, n: usize) -> T {
-        // SAFETY: `n` elements behind `x`, as this function asks for; those that begin with the first have one.
-        let number = unsafe {
+    unsafe fn part<S: Simd>(&self, s: S, x: *const T, n: usize) -> f64 {
+        // SAFETY: `n` elements behind `x`, as this function asks for.
+        unsafe {
             match self.kind {
-                Kind::Sum => sum_of(s, x, n, |v| v) as f32,
-                Kind::Mean => (sum_of(s, x, n, |v| v) / n as f64) as f32,
-                Kind::Product => self.folded(s, x, n, 1.0),
-                Kind::LogSumExp if n == 0 => f32::NEG_INFINITY,
+                Kind::Sum | Kind::Mean => sum_of(s, x, n, |v| v),
+                Kind::Product => folded::<Times, S, T>(s, x, n),
+                Kind::LogSumExp if n == 0 => f64::NEG_INFINITY,
                 Kind::LogSumExp => {
-                    let top = self.folded(s, x, n, (*x).number());
+                    let top = folded::<Larger, S, T>(s, x, n) as f32;
                     // Infinite maxima are their own result; subtracting them would give NaN.
                     let shift = if top.is_infinite() { 0.0 } else { top };
-                    (sum_of_powers(s, x, n, shift).ln() + f64::from(shift)) as f32
+                    sum_of_powers(s, x, n, shift).ln() + f64::from(shift)
                 }
-                // Starting from the first element needs no neutral one.
-                Kind::Max | Kind::Min => self.folded(s, x, n, (*x).number()),
+                Kind::Max => folded::<Larger, S, T>(s, x, n),
+                Kind::Min => folded::<Smaller, S, T>(s, x, n),
             }
-        };
-        T::of_number(number)
+        }
     }
 
     #[inline(always)]
-    unsafe fn columns<S: Simd>(&self, s: S, x: *const T, y: *mut T, volumes: Volumes, n: usize) {
-        if self.kind == Kind::LogSumExp {
-            // SAFETY: as this function asks for.
-            return unsafe { log_sum_exp::columns(s, x, y, volumes, n) };
+    fn join(&self, a: f64, b: f64) -> f64 {
+        match self.kind {
+            Kind::Sum | Kind::Mean => a + b,
+            Kind::Product => a * b,
+            Kind::LogSumExp => log_sum_exp::joined(a, b),
+            Kind::Max => Larger::join(a, b),
+            Kind::Min => Smaller::join(a, b),
         }
-        for c in (0..n).step_by(2 * S::LANES) {
-            // SAFETY: `n` columns behind `x` and `y`, as this function asks for; these are some of them.
-            unsafe { self.two_vectors(s, x.add(c), y.add(c), volumes, (2 * S::LANES).min(n - c)) };
+    }
+
+    #[inline(always)]
+    fn finish(&self, state: f64, n: usize) -> T {
+        T::of_number(if self.kind == Kind::Mean { state / n as f64 } else { state } as f32)
+    }
+
+    #[inline(always)]
+    unsafe fn columns<S: Simd>(&self, s: S, x: *const T, [y, _]: [*mut T; 2], volumes: Volumes, n: usize) {
+        // SAFETY: as this function asks for.
+        unsafe {
+            match self.kind {
+                Kind::Sum => columns::<Add, S, T>(s, x, y, volumes, n, 1.0),
+                Kind::Mean => columns::<Add, S, T>(s, x, y, volumes, n, volumes.reduced as f32),
+                Kind::Product => columns::<Times, S, T>(s, x, y, volumes, n, 1.0),
+                Kind::Max => columns::<Larger, S, T>(s, x, y, volumes, n, 1.0),
+                Kind::Min => columns::<Smaller, S, T>(s, x, y, volumes, n, 1.0),
+                Kind::LogSumExp => log_sum_exp::columns(s, x, y, volumes, n),
+            }
         }
     }
 }
 
-impl Floats {
-    /// Combines all elements with `start` in four accumulators, so that they need not wait for each other.
-    ///
-    /// # Safety
-    /// `n` elements behind `x`.
-    #[inline(always)]
-    unsafe fn folded<S: Simd, T: Source>(&self, s: S, x: *const T, n: usize, start: f32) -> f32 {
-        let mut all = [s.splat(start); 4];
-        let mut i = 0;
-        // SAFETY: i + 4 LANES ≤ n, then i + LANES ≤ n; what is left is read by element.
-        unsafe {
-            while i + 4 * S::LANES <= n {
-                for (k, each) in all.iter_mut().enumerate() {
-                    *each = self.combined(s, *each, T::load(s, x.add(i + k * S::LANES)));
-                }
-                i += 4 * S::LANES;
+/// Combines all elements in four accumulators, so that they need not wait for each other.
+///
+/// # Safety
+/// `n` elements behind `x`.
+#[inline(always)]
+unsafe fn folded<C: Step, S: Simd, T: Source>(s: S, x: *const T, n: usize) -> f64 {
+    let mut all = [s.splat(C::START); 4];
+    let mut i = 0;
+    // SAFETY: i + 4 LANES ≤ n, then i + LANES ≤ n; what is left is read by element.
+    unsafe {
+        while i + 4 * S::LANES <= n {
+            for (k, each) in all.iter_mut().enumerate() {
+                *each = C::step(s, *each, T::load(s, x.add(i + k * S::LANES)));
             }
-            while i + S::LANES <= n {
-                all[0] = self.combined(s, all[0], T::load(s, x.add(i)));
-                i += S::LANES;
-            }
-            let mut lanes = [0f32; 4 * crate::vector_math::simd::MAX_LANES];
-            if self.kind == Kind::Product {
-                for (k, each) in all.iter().enumerate() {
-                    s.store(lanes.as_mut_ptr().add(k * S::LANES), *each);
-                }
-                // In f64, whose range is larger: products of many numbers soon are subnormal in f32, which is slow.
-                let mut parts = [1.0; 8];
-                for group in lanes[..4 * S::LANES].chunks_exact(8) {
-                    for (part, v) in parts.iter_mut().zip(group) {
-                        *part *= f64::from(*v);
-                    }
-                }
-                let mut result = parts.iter().fold(f64::from(start), |all, part| all * part);
-                while i < n {
-                    result *= f64::from((*x.add(i)).number());
-                    i += 1;
-                }
-                return result as f32;
-            }
-            let pairs = [self.better(s, all[0], all[1]), self.better(s, all[2], all[3])];
-            s.store(lanes.as_mut_ptr(), self.better(s, pairs[0], pairs[1]));
-            let mut result = start;
-            for v in &lanes[..S::LANES] {
-                result = self.better_of(result, *v);
-            }
-            while i < n {
-                result = self.better_of(result, (*x.add(i)).number());
-                i += 1;
-            }
-            result
+            i += 4 * S::LANES;
+        }
+        while i + S::LANES <= n {
+            all[0] = C::step(s, all[0], T::load(s, x.add(i)));
+            i += S::LANES;
+        }
+        let mut result = C::total(s, all);
+        while i < n {
+            result = C::join(result, f64::from((*x.add(i)).number()));
+            i += 1;
+        }
+        result
+    }
+}
+
+/// Reduces neighbouring columns; the results are divided by `divisor`.
+///
+/// # Safety
+/// `n ≤ COLUMNS` columns of all rows behind `x`, `n` elements behind `y`.
+#[inline(always)]
+unsafe fn columns<C: Step, S: Simd, T: Source + Sink>(
+    s: S,
+    x: *const T,
+    y: *mut T,
+    volumes: Volumes,
+    n: usize,
+    divisor: f32,
+) {
+    // SAFETY: as this function asks for.
+    unsafe {
+        match n <= 2 * S::LANES {
+            true => two_vectors::<C, S, T>(s, x, y, volumes, n, divisor),
+            false => strip::<C, S, T>(s, x, y, volumes, n, divisor),
         }
     }
+}
 
-    #[inline(always)]
-    fn combined<S: Simd>(&self, s: S, a: S::F, b: S::F) -> S::F {
-        if self.kind == Kind::Product { s.mul(a, b) } else { self.better(s, a, b) }
+/// The results of a vector of columns; a division by one changes nothing and is left out.
+#[inline(always)]
+fn divided<S: Simd>(s: S, v: S::F, divisor: f32) -> S::F {
+    if divisor == 1.0 { v } else { s.div(v, s.splat(divisor)) }
+}
+
+/// Reduces up to two vectors of neighbouring columns.
+///
+/// # Safety
+/// `n ≤ 2 LANES` columns of all rows behind `x`, `n` elements behind `y`.
+#[inline(always)]
+unsafe fn two_vectors<C: Step, S: Simd, T: Source + Sink>(
+    s: S,
+    x: *const T,
+    y: *mut T,
+    Volumes { reduced, inner, .. }: Volumes,
+    n: usize,
+    divisor: f32,
+) {
+    let (n0, n1) = (n.min(S::LANES), n.saturating_sub(S::LANES));
+    // SAFETY: rows are `inner` apart; partial loads and stores touch n0 and n1 elements.
+    unsafe {
+        let (mut a, mut b) = (s.splat(C::START), s.splat(C::START));
+        for start in (0..reduced).step_by(ROWS) {
+            let (mut p, mut q) = (s.splat(C::START), s.splat(C::START));
+            for row in start..reduced.min(start + ROWS) {
+                let (v, w) = load_two(s, x.add(row * inner), n0, n1);
+                (p, q) = (C::step(s, p, v), C::step(s, q, w));
+            }
+            (a, b) = (C::step(s, a, p), C::step(s, b, q));
+        }
+        store_up_to(s, y, divided(s, a, divisor), n0);
+        if n1 > 0 {
+            store_up_to(s, y.add(S::LANES), divided(s, b, divisor), n1);
+        }
     }
+}
 
-    #[inline(always)]
-    fn better<S: Simd>(&self, s: S, a: S::F, b: S::F) -> S::F {
-        if self.kind == Kind::Min { s.min_nan(a, b) } else { s.max_nan(a, b) }
-    }
-
-    #[inline(always)]
-    fn better_of(&self, a: f32, b: f32) -> f32 {
-        let is_first = if self.kind == Kind::Min { a < b } else { a > b };
-        if is_first || a.is_nan() { a } else { b }
-    }
-
-    /// Reduces up to two vectors of neighbouring columns.
-    ///
-    /// # Safety
-    /// `n ≤ 2 LANES` columns of all rows behind `x`, `n` elements behind `y`.
-    #[inline(always)]
-    unsafe fn two_vectors<S: Simd, T: Source + Sink>(
-        &self,
-        s: S,
-        x: *const T,
-        y: *mut T,
-        Volumes { reduced, inner, .. }: Volumes,
-        n: usize,
-    ) {
-        let (n0, n1) = (n.min(S::LANES), n.saturating_sub(S::LANES));
-        // SAFETY: rows are `inner` apart; partial loads and stores touch n0 and n1 elements.
+/// As [`two_vectors`], of many columns, row by row: what neighbours in memory is read together, as each row may
+/// lie on a page of its own. The states lie in memory.
+///
+/// # Safety
+/// `n ≤ COLUMNS` columns of all rows behind `x`, `n` elements behind `y`.
+#[inline(always)]
+unsafe fn strip<C: Step, S: Simd, T: Source + Sink>(
+    s: S,
+    x: *const T,
+    y: *mut T,
+    Volumes { reduced, inner, .. }: Volumes,
+    n: usize,
+    divisor: f32,
+) {
+    let mut totals = [C::START; COLUMNS];
+    const { assert!(COLUMNS.is_multiple_of(MAX_LANES)) };
+    for start in (0..reduced).step_by(ROWS) {
+        let mut sums = [C::START; COLUMNS];
+        let end = reduced.min(start + ROWS);
+        let mut row = start;
+        // SAFETY: rows are `inner` apart and have `n` elements, of which no more are read; `COLUMNS`, of which `n` are
+        // used, are whole vectors.
         unsafe {
-            let (mut a, mut b) = (s.zero(), s.zero());
-            if matches!(self.kind, Kind::Max | Kind::Min) {
-                (a, b) = load_two(s, x, n0, n1);
-                for row in 1..reduced {
-                    let (v, w) = load_two(s, x.add(row * inner), n0, n1);
-                    (a, b) = (self.better(s, a, v), self.better(s, b, w));
-                }
-            } else if self.kind == Kind::Product {
-                (a, b) = (s.splat(1.0), s.splat(1.0));
-                for row in 0..reduced {
-                    let (v, w) = load_two(s, x.add(row * inner), n0, n1);
-                    (a, b) = (s.mul(a, v), s.mul(b, w));
-                }
-            } else {
-                for start in (0..reduced).step_by(ROWS) {
-                    let (mut p, mut q) = (s.zero(), s.zero());
-                    for row in start..reduced.min(start + ROWS) {
-                        let (v, w) = load_two(s, x.add(row * inner), n0, n1);
-                        (p, q) = (s.add(p, v), s.add(q, w));
-                    }
-                    (a, b) = (s.add(a, p), s.add(b, q));
-                }
-                if self.kind == Kind::Mean {
-                    let count = s.splat(reduced as f32);
-                    (a, b) = (s.div(a, count), s.div(b, count));
+            while row < end {
+                let x = x.add(row * inner);
+                if end - row >= 4 {
+                    rows::<C, S, T, 4>(s, x, inner, &mut sums, n);
+                    row += 4;
+                } else {
+                    rows::<C, S, T, 1>(s, x, inner, &mut sums, n);
+                    row += 1;
                 }
             }
-            store_up_to(s, y, a, n0);
-            if n1 > 0 {
-                store_up_to(s, y.add(S::LANES), b, n1);
+            for c in (0..n).step_by(S::LANES) {
+                let total = totals.as_mut_ptr().add(c);
+                s.store(total, C::step(s, s.load(total), s.load(sums.as_ptr().add(c))));
             }
+        }
+    }
+    for c in (0..n).step_by(S::LANES) {
+        // SAFETY: c < n, and no more than `n` elements are stored.
+        unsafe {
+            let total = divided(s, s.load(totals.as_ptr().add(c)), divisor);
+            store_up_to(s, y.add(c), total, S::LANES.min(n - c));
+        }
+    }
+}
+
+/// Takes `N` rows into the states of their columns.
+///
+/// # Safety
+/// `n ≤ COLUMNS` elements of `N` rows, `inner` apart, behind `x`.
+#[inline(always)]
+unsafe fn rows<C: Step, S: Simd, T: Source, const N: usize>(
+    s: S,
+    x: *const T,
+    inner: usize,
+    states: &mut [f32; COLUMNS],
+    n: usize,
+) {
+    let states = states.as_mut_ptr();
+    let mut c = 0;
+    // SAFETY: whole vectors are read where as many elements are left, else those that are; the states, `COLUMNS` of them,
+    // are whole vectors.
+    unsafe {
+        while c + S::LANES <= n {
+            let mut state = s.load(states.add(c));
+            for row in 0..N {
+                state = C::step(s, state, T::load(s, x.add(row * inner + c)));
+            }
+            s.store(states.add(c), state);
+            c += S::LANES;
+        }
+        if c < n {
+            let mut state = s.load(states.add(c));
+            for row in 0..N {
+                state = C::step(s, state, load_up_to(s, x.add(row * inner + c), n - c));
+            }
+            s.store(states.add(c), state);
         }
     }
 }

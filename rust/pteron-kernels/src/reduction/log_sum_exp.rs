@@ -1,7 +1,7 @@
 //! logsumexp of columns, for all floats, and of float64: ln Σ e^(x - max) + max. Infinite maxima are their own result;
 //! NaN wins. Every result has one order of summation. Unsafe island (vector loads).
 
-use super::fold::{Fold, FoldTask, FoldUnits, Kind, fold_kernel};
+use super::fold::{Call, Fold, FoldTask, FoldUnits, Kind, Outputs, fold_kernel};
 use super::shape::{DimsArg, Volumes};
 use crate::elementwise::columns::{Columns, Number};
 use crate::frame::Chunk;
@@ -77,7 +77,8 @@ pub(super) fn prepare(ctx: &PrepareContext<'_>, out: usize, form: DimsArg) -> Pr
         return ctx.decline("takes input and output of float64");
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
-    fold_kernel(ctx, out, form, [Kind::LogSumExp.name(), "float64", level.isa().name()], Doubles { level })
+    let name = [Kind::LogSumExp.name(), "float64", level.isa().name()];
+    fold_kernel(ctx, Outputs { first: out, second: None }, form, name, Doubles { level })
 }
 
 impl Fold for Doubles {
@@ -87,18 +88,33 @@ impl Fold for Doubles {
         false
     }
 
-    fn run(&self, volumes: Volumes, out: usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
-        let task: FoldTask<'_, _, f64, f64> = FoldTask::new(Powers, volumes, out, chunk)?;
-        self.level.dispatch(task);
-        Ok(())
+    fn state_size(&self) -> usize {
+        size_of::<f64>()
+    }
+
+    fn run(&self, call: Call, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        call.compute(Powers, chunk, |task: FoldTask<'_, '_, _, f64, f64>| self.level.dispatch(task))
+    }
+}
+
+/// ln(e^a + e^b) of two results.
+#[inline(always)]
+pub(super) fn joined(a: f64, b: f64) -> f64 {
+    let (top, least) = if b > a { (b, a) } else { (a, b) };
+    match top.is_infinite() && !least.is_nan() {
+        // Their difference may be NaN.
+        true => top,
+        false => top + (least - top).exp().ln_1p(),
     }
 }
 
 struct Powers;
 
 impl FoldUnits<f64, f64> for Powers {
+    type State = f64;
+
     #[inline(always)]
-    unsafe fn row<S: Simd>(&self, s: S, x: *const f64, n: usize) -> f64 {
+    unsafe fn part<S: Simd>(&self, s: S, x: *const f64, n: usize) -> f64 {
         if n == 0 {
             return f64::NEG_INFINITY;
         }
@@ -111,7 +127,24 @@ impl FoldUnits<f64, f64> for Powers {
     }
 
     #[inline(always)]
-    unsafe fn columns<S: Simd>(&self, s: S, x: *const f64, y: *mut f64, volumes: Volumes, n: usize) {
+    fn join(&self, a: f64, b: f64) -> f64 {
+        joined(a, b)
+    }
+
+    #[inline(always)]
+    fn finish(&self, state: f64, _: usize) -> f64 {
+        state
+    }
+
+    #[inline(always)]
+    unsafe fn columns<S: Simd>(
+        &self,
+        s: S,
+        x: *const f64,
+        [y, _]: [*mut f64; 2],
+        volumes: Volumes,
+        n: usize,
+    ) {
         // SAFETY: as this function asks for.
         unsafe { columns(s, x, y, volumes, n) };
     }

@@ -4,8 +4,9 @@
 //! Long sums of floats are made of blocks, so that rounding grows with the square root of the length; every output
 //! element has one order of summation. Unsafe island (raw pointers).
 
-use super::fold::{COLUMNS, Fold, FoldTask, FoldUnits, Kind, fold_kernel};
+use super::fold::{Call, Fold, FoldTask, FoldUnits, Kind, Outputs, fold_kernel};
 use super::log_sum_exp;
+use super::moments::sum_of;
 use super::shape::{DimsArg, Volumes};
 use crate::elementwise::operand::{Sink, Source};
 use crate::frame::Chunk;
@@ -15,8 +16,10 @@ use half::{bf16, f16};
 use pteron_core::{Bool8, DType, Element, Isa, PrepareContext, Result};
 use std::marker::PhantomData;
 
-/// Accumulators of a row, and columns that are folded together.
+/// Accumulators of a row, and columns of floats that are folded together.
 const LANES: usize = 16;
+/// Columns of integers that are folded together.
+const GROUP: usize = 64;
 /// Elements that are folded before they join the rest of their row.
 const BLOCK: usize = 4096;
 /// Rows that are folded before they join the rest of their column.
@@ -25,7 +28,7 @@ const ROWS: usize = 256;
 /// What is made of many elements of type `T`.
 trait Combine<T: Element>: Send + Sync + 'static {
     /// While folding.
-    type State: Copy + Send + Sync;
+    type State: bytemuck::Pod + Send + Sync;
     type Out: Element;
     /// The state of no elements.
     const START: Self::State;
@@ -37,6 +40,14 @@ trait Combine<T: Element>: Send + Sync + 'static {
     fn join(a: Self::State, b: Self::State) -> Self::State;
     /// The result of `n` elements.
     fn finish(state: Self::State, n: usize) -> Self::Out;
+    /// The state of `n` neighbours in a way that is quicker, where there is one that is as good.
+    ///
+    /// # Safety
+    /// `n` elements behind `x`.
+    #[inline(always)]
+    unsafe fn quick<S: Simd>(_: S, _x: *const T, _n: usize) -> Option<Self::State> {
+        None
+    }
 }
 
 struct Sum;
@@ -49,7 +60,7 @@ struct Smallest;
 /// `combination(element) -> out, state from start, needs elements, is exact: step, join, finish`.
 macro_rules! combine {
     ($($name:ident($t:ty) -> $out:ty, $state:ty = $start:expr, $needs:literal, $exact:literal:
-        |$a:ident, $v:ident| $step:expr, |$b:ident, $c:ident| $join:expr, |$s:ident, $n:ident| $finish:expr;)*) => { $(
+        |$a:ident, $v:ident| $step:expr, |$b:ident, $c:ident| $join:expr, |$s:ident, $n:ident| $finish:expr $(, $quick:ident)?;)*) => { $(
         impl Combine<$t> for $name {
             type State = $state;
             type Out = $out;
@@ -68,6 +79,13 @@ macro_rules! combine {
             fn finish($s: $state, $n: usize) -> $out {
                 $finish
             }
+            $(
+                #[inline(always)]
+                unsafe fn quick<S: Simd>(s: S, x: *const $t, n: usize) -> Option<$state> {
+                    // SAFETY: as this function asks for.
+                    unsafe { $quick(s, x, n) }
+                }
+            )?
         }
     )* };
 }
@@ -79,9 +97,9 @@ combine! {
     Norm(f32) -> f32, f64 = 0.0, false, false:
         |a, v| a + f64::from(v) * f64::from(v), |a, b| a + b, |s, _n| s.sqrt() as f32;
     Norm(f16) -> f16, f64 = 0.0, false, false:
-        |a, v| a + f64::from(v.number()) * f64::from(v.number()), |a, b| a + b, |s, _n| f16::of_number(s.sqrt() as f32);
+        |a, v| a + f64::from(v.number()) * f64::from(v.number()), |a, b| a + b, |s, _n| f16::of_number(s.sqrt() as f32), squares;
     Norm(bf16) -> bf16, f64 = 0.0, false, false:
-        |a, v| a + f64::from(v.number()) * f64::from(v.number()), |a, b| a + b, |s, _n| bf16::of_number(s.sqrt() as f32);
+        |a, v| a + f64::from(v.number()) * f64::from(v.number()), |a, b| a + b, |s, _n| bf16::of_number(s.sqrt() as f32), squares;
     Norm(f64) -> f64, f64 = 0.0, false, false: |a, v| a + v * v, |a, b| a + b, |s, _n| s.sqrt();
     Largest(Bool8) -> Bool8, u8 = 0, true, true: |a, v| a | u8::from(v.get()), |a, b| a | b, |s, _n| Bool8(s);
     Smallest(Bool8) -> Bool8, u8 = 1, true, true: |a, v| a & u8::from(v.get()), |a, b| a & b, |s, _n| Bool8(s);
@@ -135,7 +153,8 @@ fn of_dtype<C: Combine<T>, T: Element>(
     }
     let level = SimdLevel::at_most(ctx.cpu.isa.min(Isa::Avx2));
     let name = [operator, T::DTYPE.name(), level.isa().name()];
-    fold_kernel(ctx, out, form, name, Loops::<C, T> { level, types: PhantomData })
+    let outputs = Outputs { first: out, second: None };
+    fold_kernel(ctx, outputs, form, name, Loops::<C, T> { level, types: PhantomData })
 }
 
 /// The kernel for the dtypes of the call, if there is one that takes it.
@@ -178,40 +197,87 @@ impl<C: Combine<T>, T: Element> Fold for Loops<C, T> {
         C::NEEDS_ELEMENTS
     }
 
-    fn run(&self, volumes: Volumes, out: usize, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    fn state_size(&self) -> usize {
+        size_of::<C::State>()
+    }
+
+    fn run(&self, call: Call, chunk: &mut Chunk<'_, '_>) -> Result<()> {
         let each = Loops::<C, T> { level: self.level, types: PhantomData };
-        let task: FoldTask<'_, _, T, C::Out> = FoldTask::new(each, volumes, out, chunk)?;
-        self.level.dispatch_narrow(task);
-        Ok(())
+        call.compute(each, chunk, |task: FoldTask<'_, '_, _, T, C::Out>| self.level.dispatch_narrow(task))
     }
 }
 
 impl<C: Combine<T>, T: Element> FoldUnits<T, C::Out> for Loops<C, T> {
+    type State = C::State;
+
     #[inline(always)]
-    unsafe fn row<S: Simd>(&self, _: S, x: *const T, n: usize) -> C::Out {
+    unsafe fn part<S: Simd>(&self, s: S, x: *const T, n: usize) -> C::State {
         // SAFETY: `n` elements behind `x`, as this function asks for.
-        C::finish(unsafe { row::<C, T>(x, n) }, n)
+        unsafe { C::quick(s, x, n).unwrap_or_else(|| row::<C, T>(x, n)) }
     }
 
     #[inline(always)]
-    unsafe fn columns<S: Simd>(&self, _: S, x: *const T, y: *mut C::Out, volumes: Volumes, n: usize) {
-        // SAFETY: `n` columns behind `x` and `y`, as this function asks for; these are some of them.
-        unsafe {
-            if C::IS_EXACT {
-                // Loops over memory are vectorised for integers; of 64 bits, those of a constant length.
-                return match n {
-                    COLUMNS if size_of::<T>() == 8 => columns::<C, T, COLUMNS>(x, y, volumes, COLUMNS),
-                    _ => columns::<C, T, COLUMNS>(x, y, volumes, n),
-                };
-            }
-            for c in (0..n).step_by(LANES) {
-                match n - c >= LANES {
-                    true => columns::<C, T, LANES>(x.add(c), y.add(c), volumes, LANES),
-                    false => columns::<C, T, LANES>(x.add(c), y.add(c), volumes, n - c),
-                }
+    fn join(&self, a: C::State, b: C::State) -> C::State {
+        C::join(a, b)
+    }
+
+    #[inline(always)]
+    fn finish(&self, state: C::State, n: usize) -> C::Out {
+        C::finish(state, n)
+    }
+
+    #[inline(always)]
+    unsafe fn columns<S: Simd>(
+        &self,
+        _: S,
+        x: *const T,
+        [y, _]: [*mut C::Out; 2],
+        volumes: Volumes,
+        n: usize,
+    ) {
+        for first in (0..n).step_by(GROUP) {
+            let n = GROUP.min(n - first);
+            // SAFETY: `n` columns behind `x` and `y`, as this function asks for; these are some of them.
+            unsafe { group::<C, T>(x.add(first), y.add(first), volumes, n) };
+        }
+    }
+}
+
+/// Folds `n ≤ GROUP` neighbouring columns.
+///
+/// # Safety
+/// `n` columns of all rows behind `x`, `n` elements behind `y`.
+#[inline(always)]
+unsafe fn group<C: Combine<T>, T: Element>(x: *const T, y: *mut C::Out, volumes: Volumes, n: usize) {
+    // SAFETY: as this function asks for; blocks are some of the columns.
+    unsafe {
+        if C::IS_EXACT {
+            // Loops over memory are vectorised for integers; of 64 bits, those of a constant length.
+            return match n {
+                GROUP if size_of::<T>() == 8 => columns::<C, T, GROUP>(x, y, volumes, GROUP),
+                _ => columns::<C, T, GROUP>(x, y, volumes, n),
+            };
+        }
+        for c in (0..n).step_by(LANES) {
+            match n - c >= LANES {
+                true => columns::<C, T, LANES>(x.add(c), y.add(c), volumes, LANES),
+                false => columns::<C, T, LANES>(x.add(c), y.add(c), volumes, n - c),
             }
         }
     }
+}
+
+/// Σ x² in f32, block by block, unless squares may have left the range of f32: those of bfloat16 can.
+///
+/// # Safety
+/// `n` elements behind `x`.
+#[inline(always)]
+unsafe fn squares<S: Simd, T: Source>(s: S, x: *const T, n: usize) -> Option<f64> {
+    /// What a square may lose where f32 has no smaller numbers is a ten-millionth of it.
+    const LEAST: f64 = 1e-38;
+    // SAFETY: as this function asks for.
+    let sum = unsafe { sum_of(s, x, n, |v| s.mul(v, v)) };
+    (sum.is_finite() && sum > LEAST * n as f64).then_some(sum)
 }
 
 /// Folds `n` neighbours.
@@ -287,113 +353,5 @@ unsafe fn columns<C: Combine<T>, T: Element, const WIDTH: usize>(
     for (k, total) in totals.iter().enumerate().take(n) {
         // SAFETY: k < n.
         unsafe { *y.add(k) = C::finish(*total, reduced) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::single_call::{CallArg, HostTensor, SingleCall, profile};
-
-    const SHAPES: [[usize; 3]; 8] =
-        [[1, 7, 1], [3, 50, 1], [3, 5000, 1], [2, 9, 70], [2, 600, 64], [1, 300, 3], [4, 0, 2], [0, 5, 3]];
-
-    fn call<A: Element, B: Element>(
-        isa: Isa,
-        kind: Kind,
-        shape: [usize; 3],
-        x: &[A],
-    ) -> Option<Result<Vec<B>>> {
-        let mut args = vec![
-            CallArg::Tensor(HostTensor::new(&shape, x).unwrap()),
-            CallArg::Ints(vec![1]),
-            CallArg::bool(false),
-        ];
-        if matches!(kind, Kind::Sum | Kind::Mean) {
-            args.push(CallArg::None);
-        }
-        let out = args.len();
-        args.push(CallArg::Tensor(HostTensor::zeros(B::DTYPE, &[shape[0], shape[2]]).unwrap()));
-        let mut call = SingleCall::of(|ctx| prepare(ctx, kind, out, DimsArg::List), &profile(isa)?, args)
-            .unwrap()
-            .unwrap();
-        Some(call.call().map(|()| call.output::<B>(out).unwrap()))
-    }
-
-    /// The elements that make up every result.
-    fn fields<T: Copy>([outer, n, inner]: [usize; 3], x: &[T]) -> Vec<Vec<T>> {
-        let at = |o: usize, i: usize| (0..n).map(|r| x[(o * n + r) * inner + i]).collect();
-        (0..outer * inner).map(|k| at(k / inner, k % inner)).collect()
-    }
-
-    #[test]
-    fn doubles() {
-        for (isa, shape) in Isa::ALL.into_iter().flat_map(|i| SHAPES.map(|s| (i, s))) {
-            let count = shape.iter().product::<usize>();
-            let mut x: Vec<f64> = (0..count).map(|i| (i * 7919 % 1013) as f64 / 100.0 - 5.0).collect();
-            let want = fields(shape, &x);
-            let Some(sums) = call::<f64, f64>(isa, Kind::Sum, shape, &x) else { continue };
-            for (y, v) in sums.unwrap().iter().zip(&want) {
-                assert!((y - v.iter().sum::<f64>()).abs() < 1e-9, "{isa:?} {shape:?}");
-            }
-            let means = call::<f64, f64>(isa, Kind::Mean, shape, &x).unwrap().unwrap();
-            for (y, v) in means.iter().zip(&want) {
-                assert!(
-                    v.is_empty() && y.is_nan() || (y - v.iter().sum::<f64>() / v.len() as f64).abs() < 1e-12
-                );
-            }
-            let Some(last) = x.last_mut() else { continue };
-            *last = f64::NAN;
-            let largest = call::<f64, f64>(isa, Kind::Max, shape, &x).unwrap().unwrap();
-            for (y, v) in largest.iter().zip(fields(shape, &x)) {
-                let wanted = v.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                assert!(
-                    if v.iter().any(|v| v.is_nan()) { y.is_nan() } else { *y == wanted },
-                    "{isa:?} {shape:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn norms_of_large_numbers() {
-        let cpu = profile(Isa::Portable).unwrap();
-        let args = vec![
-            CallArg::Tensor(HostTensor::new(&[2, 2], &[3e30f32, 4e30, 0.0, f32::NAN]).unwrap()),
-            CallArg::int(2),
-            CallArg::Ints(vec![-1]),
-            CallArg::bool(false),
-            CallArg::None,
-            CallArg::Tensor(HostTensor::zeros(DType::Float32, &[2]).unwrap()),
-        ];
-        let mut call =
-            SingleCall::of(|ctx| prepare_norm(ctx, 5, DimsArg::Second), &cpu, args).unwrap().unwrap();
-        call.call().unwrap();
-        let y = call.output::<f32>(5).unwrap();
-        assert!(y[0] == 5e30 && y[1].is_nan(), "{y:?}");
-    }
-
-    #[test]
-    fn integers_wrap_and_extremes_of_nothing_are_refused() {
-        for (isa, shape) in Isa::ALL.into_iter().flat_map(|i| SHAPES.map(|s| (i, s))) {
-            let count = shape.iter().product::<usize>();
-            let x: Vec<i8> = (0..count).map(|i| (i * 7919 % 1013) as u8 as i8).collect();
-            let Some(sums) = call::<i8, i64>(isa, Kind::Sum, shape, &x) else { continue };
-            let want: Vec<i64> =
-                fields(shape, &x).iter().map(|v| v.iter().map(|v| i64::from(*v)).sum()).collect();
-            assert_eq!(sums.unwrap(), want, "{isa:?} {shape:?}");
-            let largest = call::<i8, i8>(isa, Kind::Min, shape, &x).unwrap();
-            match shape {
-                [4, 0, 2] => assert!(largest.unwrap_err().to_string().contains("no elements")),
-                _ => {
-                    let want: Vec<i8> =
-                        fields(shape, &x).iter().filter_map(|v| v.iter().copied().min()).collect();
-                    assert_eq!(largest.unwrap(), want, "{isa:?} {shape:?}");
-                }
-            }
-        }
-        let x = [i64::MAX, 2, 3];
-        let sums = call::<i64, i64>(Isa::Portable, Kind::Sum, [1, 3, 1], &x).unwrap().unwrap();
-        assert_eq!(sums, [i64::MIN + 4]);
     }
 }

@@ -2,7 +2,7 @@
 //! reduction is `outer × reduced × inner`.
 
 use crate::shape::wrap_dim;
-use pteron_core::{ArgSpec, Args, BindArgs, Dims, MAX_RANK, PrepareContext, Result, TensorSpec};
+use pteron_core::{ArgSpec, Args, BindArgs, DimOrder, Dims, MAX_RANK, PrepareContext, Result, TensorSpec};
 
 /// Dimensions that are reduced, as a bit per dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub enum DimsArg {
     List,
     /// The same behind another argument: a list at 2, `keepdim` at 3.
     Second,
+    /// The same with an argument between them: a list at 1, `keepdim` at 3.
+    Apart,
 }
 
 impl ReducedDims {
@@ -55,7 +57,8 @@ impl ReducedDims {
             return Some(ReducedDims { mask: all, keepdim: false });
         }
         let at = if matches!(form, DimsArg::Second) { 2 } else { 1 };
-        let keepdim = match ctx.args.get(at + 1)? {
+        let keepdim_at = if matches!(form, DimsArg::Apart) { 3 } else { at + 1 };
+        let keepdim = match ctx.args.get(keepdim_at)? {
             ArgSpec::Bool(known) => (*known)?,
             _ => return None,
         };
@@ -113,19 +116,31 @@ impl ReducedDims {
                 shape.push(1)?;
             }
         }
+        Ok((shape, self.volumes(input.shape(), input.meta().dim_order())))
+    }
+
+    /// The volumes of the largest input that `ctx` allows.
+    pub fn most(&self, ctx: &PrepareContext<'_>) -> Volumes {
+        ctx.tensor(0).map_or(Volumes::default(), |input| self.volumes(&input.shape, &input.dim_order))
+    }
+
+    /// Extents of no tensor that fits into memory, which has to be known before they are used, saturate.
+    fn volumes(&self, shape: &[usize], order: &DimOrder) -> Volumes {
+        let is_reduced = |d: usize| self.mask & (1 << d) != 0;
         let mut volumes = Volumes { outer: 1, reduced: 1, inner: 1 };
         let mut is_past = false;
-        for d in input.meta().dim_order().as_slice().iter().map(|d| (*d as usize).min(MAX_RANK)) {
-            let n = input.shape()[d];
-            if is_reduced(d) {
-                volumes.reduced *= n;
+        for d in order.as_slice().iter().map(|d| (*d as usize).min(MAX_RANK)) {
+            let n = shape[d];
+            let volume = if is_reduced(d) {
                 is_past = true;
+                &mut volumes.reduced
             } else if is_past {
-                volumes.inner *= n;
+                &mut volumes.inner
             } else {
-                volumes.outer *= n;
-            }
+                &mut volumes.outer
+            };
+            *volume = volume.saturating_mul(n);
         }
-        Ok((shape, volumes))
+        volumes
     }
 }

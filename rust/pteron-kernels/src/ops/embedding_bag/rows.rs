@@ -125,7 +125,7 @@ impl<T: Float> SimdTask for Task<'_, T> {
                         sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += v.wide());
                     }
                 }
-                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = T::rounded(*sum));
+                T::narrow(s, sums, out);
             }
         }
         Ok(())

@@ -5,11 +5,13 @@ use crate::reduction::shape::{DimsArg, ReducedDims, Volumes};
 use crate::routine::Preparation;
 use crate::vector_math::{Simd, SimdLevel, SimdTask};
 use half::{bf16, f16};
-use pteron_core::{ArgSpec, BindArgs, Bool8, DType, Element, PrepareContext, Result};
+use pteron_core::{ArgSpec, BindArgs, Bool8, DType, Element, PrepareContext, Result, Scratch};
 use std::marker::PhantomData;
 
 /// Elements of a chunk, about.
 const CHUNK: usize = 32 << 10;
+/// Elements of a part of a long stretch of one result. Parts are looked at by several threads.
+const PART: usize = 256 << 10;
 /// Elements that are looked at before a result can end the search.
 const GROUP: usize = 64;
 
@@ -43,12 +45,14 @@ truth! {
     f64, |v| v != 0.0;
 }
 
-/// Units are the stretches of `reduced × inner` elements.
+/// Units are the stretches of `reduced × inner` elements; where there is one alone, with one result, its parts.
 struct Reduce<T> {
     level: SimdLevel,
     dims: ReducedDims,
     out: usize,
     is_any: bool,
+    /// Parts that there is room for.
+    parts: usize,
     element: PhantomData<T>,
 }
 
@@ -81,27 +85,65 @@ fn prepare_of<T: Truth>(ctx: &PrepareContext<'_>, is_any: bool, out: usize, form
     };
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("{}.{}", if is_any { "any" } else { "all" }, T::DTYPE.name());
-    framed(name, Reduce { level, dims, out, is_any, element: PhantomData::<T> })
+    let parts = dims.most(ctx).reduced.div_ceil(PART);
+    framed(name, Reduce { level, dims, out, is_any, parts, element: PhantomData::<T> })
 }
 
 impl<T: Truth> UnitKernel for Reduce<T> {
     type Problem = Volumes;
 
+    fn scratch(&self) -> Scratch {
+        Scratch { per_worker: 0, shared: self.parts }
+    }
+
     fn bind(&self, args: &mut BindArgs<'_>, volumes: &mut Volumes) -> Result<Split> {
         *volumes = self.dims.bind(args, self.out)?;
+        if self.is_cut(volumes) {
+            return Ok(Split::sized(volumes.reduced.div_ceil(PART), PART, PART, 0.1).then_join());
+        }
         let units = if volumes.inner == 0 { 0 } else { volumes.outer };
         Ok(Split::sized(units, volumes.reduced * volumes.inner, CHUNK, 0.1))
     }
 
-    fn run(&self, &Volumes { reduced, inner, .. }: &Volumes, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+    fn run(&self, volumes: &Volumes, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        if self.is_cut(volumes) {
+            let (units, elements) = (chunk.units.clone(), volumes.reduced);
+            let first = units.start * PART;
+            let part = first..units.end.saturating_mul(PART).min(elements);
+            let input = chunk.input::<T>(0)?.part(part)?.as_slice()?;
+            for (found, input) in chunk.shared_units::<u8>(1)?.iter_mut().zip(input.chunks(PART)) {
+                self.stretches(input, std::slice::from_mut(found), input.len(), 1);
+            }
+            return Ok(());
+        }
+        let &Volumes { reduced, inner, .. } = volumes;
         let input = chunk.input_units::<T>(0, reduced * inner)?.as_slice()?;
-        let out: &mut [u8] =
-            bytemuck::cast_slice_mut(chunk.output_units::<Bool8>(self.out, inner)?.into_slice()?);
+        let out = bytemuck::cast_slice_mut(chunk.output_units::<Bool8>(self.out, inner)?.into_slice()?);
+        self.stretches(input, out, reduced, inner);
+        Ok(())
+    }
+
+    fn join(&self, _: &Volumes, chunk: &mut Chunk<'_, '_>) -> Result<()> {
+        let found = chunk.shared_units::<u8>(1)?;
+        let decides = u8::from(self.is_any);
+        let result = if found.contains(&decides) { decides } else { 1 - decides };
+        chunk.output_part::<Bool8>(self.out, 0..1)?.into_slice()?.fill(Bool8(result));
+        Ok(())
+    }
+}
+
+impl<T: Truth> Reduce<T> {
+    /// Is the call one long stretch with one result, and is there room for its parts?
+    fn is_cut(&self, volumes: &Volumes) -> bool {
+        let parts = volumes.reduced.div_ceil(PART);
+        volumes.outer == 1 && volumes.inner == 1 && parts > 1 && parts <= self.parts
+    }
+
+    fn stretches(&self, input: &[T], out: &mut [u8], reduced: usize, inner: usize) {
         match self.is_any {
             true => self.level.dispatch_narrow(Stretches::<T, true> { input, out, reduced, inner }),
             false => self.level.dispatch_narrow(Stretches::<T, false> { input, out, reduced, inner }),
         }
-        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 const BLOCK: usize = 64;
 
 /// Most elements of a row; the plain kernel takes longer ones.
-const LONGEST_ROW: usize = 1 << 18;
+const LONGEST_ROW: usize = 1 << 20;
 
 /// Where the outputs of a row read.
 #[derive(Default)]
@@ -192,7 +192,7 @@ pub fn prepare(ctx: &PrepareContext<'_>) -> Preparation {
     }
     let longest = [x.shape[2], y.shape[2]];
     if longest.iter().any(|n| *n > LONGEST_ROW) {
-        return ctx.decline("rows are longer than 262,144 elements");
+        return ctx.decline("rows are longer than 1,048,576 elements");
     }
     match x.dtype {
         DType::Float32 => LinearRows::<f32>::framed(ctx, longest),
