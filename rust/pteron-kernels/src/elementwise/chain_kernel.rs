@@ -8,6 +8,7 @@ use super::blocks::{BlockBody, BlockChunk, BlockKernel, Stored};
 use super::chain::{Chain, Input};
 use super::function::RecogniseFn;
 use super::operand::BLOCK;
+use super::quantised_sum::QuantisedSum;
 use crate::frame::framed;
 use crate::grid_kernel::Preparation;
 use crate::vector_math::SimdLevel;
@@ -34,6 +35,11 @@ pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Preparation {
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("elementwise[{chain}].{}", level.isa().name());
+    let is_one_of_bytes = operands.iter().all(|stored| *stored == stored_out)
+        && matches!(stored_out, Stored::Int8 | Stored::UInt8);
+    if is_one_of_bytes && let Some(body) = QuantisedSum::of(chain) {
+        return framed(name, BlockKernel::<_, 2> { level, operands, out: inputs, stored_out, body });
+    }
     framed(
         name,
         BlockKernel::<ChainBody, { Chain::MAX_INPUTS }> {

@@ -33,5 +33,9 @@ pub mod operand;
 pub mod plain;
 #[allow(unsafe_code, reason = "loops of SIMD tasks")]
 pub mod pointwise;
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod quantised_sum;
+#[cfg(test)]
+mod quantised_sum_tests;
 #[cfg(test)]
 pub(crate) mod tests;
