@@ -5,6 +5,7 @@
 use super::blocks::{BlockBody, BlockChunk, Stored};
 use super::chain::{Chain, Operand, Step};
 use super::operand::{BLOCK, Sink, Source, load_up_to, store_up_to};
+use crate::vector_math::twice::Twice;
 use crate::vector_math::{Simd, SimdTask};
 use pteron_core::{Args, Result};
 
@@ -66,14 +67,45 @@ impl QuantisedSum {
         let cost = chain.cost() / 3;
         is_sum.then_some(QuantisedSum { operands, limits, inverse, zero, range: [low, high], cost })
     }
+}
+
+/// The numbers of a sum as vectors.
+#[derive(Clone, Copy)]
+struct Numbers<S: Simd> {
+    s: S,
+    zeros: [S::F; 2],
+    scales: [S::F; 2],
+    limits: [S::F; 2],
+    inverse: S::F,
+    zero: S::F,
+    range: [S::F; 2],
+}
+
+impl<S: Simd> Numbers<S> {
+    #[inline(always)]
+    fn of(s: S, sum: &QuantisedSum) -> Self {
+        let [a, b] = sum.operands;
+        let [low, high] = sum.limits;
+        let [least, greatest] = sum.range;
+        Numbers {
+            s,
+            zeros: [s.splat(a.zero), s.splat(b.zero)],
+            scales: [s.splat(a.scale), s.splat(b.scale)],
+            limits: [s.splat(low), s.splat(high)],
+            inverse: s.splat(sum.inverse),
+            zero: s.splat(sum.zero),
+            range: [s.splat(least), s.splat(greatest)],
+        }
+    }
 
     #[inline(always)]
-    fn apply<S: Simd>(&self, s: S, [x, y]: [S::F; 2]) -> S::F {
-        let [a, b] = self.operands;
-        let real = |v: S::F, of: Scheme| s.mul(s.sub(v, s.splat(of.zero)), s.splat(of.scale));
-        let sum = s.clamp(s.add(real(x, a), real(y, b)), s.splat(self.limits[0]), s.splat(self.limits[1]));
-        let nearest = s.add(s.round(s.mul(sum, s.splat(self.inverse))), s.splat(self.zero));
-        let held = s.clamp(nearest, s.splat(self.range[0]), s.splat(self.range[1]));
+    fn sum(&self, x: S::F, y: S::F) -> S::F {
+        let s = self.s;
+        let x = s.mul(s.sub(x, self.zeros[0]), self.scales[0]);
+        let y = s.mul(s.sub(y, self.zeros[1]), self.scales[1]);
+        let sum = s.clamp(s.add(x, y), self.limits[0], self.limits[1]);
+        let nearest = s.add(s.round(s.mul(sum, self.inverse)), self.zero);
+        let held = s.clamp(nearest, self.range[0], self.range[1]);
         s.select(s.eq(held, held), held, s.zero())
     }
 }
@@ -90,13 +122,26 @@ impl<A: Source, B: Sink> SimdTask for SumTask<'_, A, B> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let [x, y] = self.from;
-        for i in (0..self.n).step_by(S::LANES) {
-            let n = S::LANES.min(self.n - i);
-            // SAFETY: whoever makes the task promises `n` elements behind each pointer; these are some of them.
-            unsafe {
-                let operands = [load_up_to(s, x.add(i), n), load_up_to(s, y.add(i), n)];
-                store_up_to(s, self.to.add(i), self.sum.apply(s, operands), n);
+        let SumTask { sum, from: [x, y], to, n } = self;
+        let mut i = 0;
+        // SAFETY: whoever makes the task promises `n` elements behind each pointer; i + LANES ≤ n, then n - i are touched.
+        unsafe {
+            if S::BLOCK > 1 {
+                // Every number is a long chain of operations, each of which waits for the one before: of several vectors at once.
+                let several = Twice(Twice(s));
+                let numbers = Numbers::of(several, sum);
+                while i + 4 * S::LANES <= n {
+                    let (x, y) = (A::load(several, x.add(i)), A::load(several, y.add(i)));
+                    B::store(several, to.add(i), numbers.sum(x, y));
+                    i += 4 * S::LANES;
+                }
+            }
+            let numbers = Numbers::of(s, sum);
+            while i < n {
+                let count = S::LANES.min(n - i);
+                let (x, y) = (load_up_to(s, x.add(i), count), load_up_to(s, y.add(i), count));
+                store_up_to(s, to.add(i), numbers.sum(x, y), count);
+                i += count;
             }
         }
     }
