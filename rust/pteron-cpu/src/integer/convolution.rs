@@ -92,7 +92,7 @@ impl Convolution {
         block: &mut [u8],
     ) -> Result<()> {
         let (product, geometry) = (&self.product, &self.call.geometry);
-        let stride = self.stride;
+        let (stride, block) = (self.stride, block.as_mut_ptr());
         let chunk = bound.split.chunk(chunk);
         let out_stride = geometry.total_out_channels() * product.numbers.out_bytes();
         let Tensors { input, flip, out } = self.reordered.tensors(args, shared)?;
@@ -112,7 +112,7 @@ impl Convolution {
                 zero: product.numbers.zero as u8,
                 first: rows.start,
                 count: rows.len(),
-                to: product.bytes_of(block).as_mut_ptr(),
+                to: product.bytes_of(block),
                 stride,
             };
             let target = Target { out: out.wrapping_add(rows.start * out_stride), stride: out_stride };
@@ -123,7 +123,7 @@ impl Convolution {
             // processor.
             unsafe {
                 (product.kit.gather)(&gather);
-                let rows = product.widened(rows, block.as_mut_ptr());
+                let rows = product.widened(rows, block);
                 product.run(chunk.group, rows, chunk.panels.clone(), target);
             }
         }

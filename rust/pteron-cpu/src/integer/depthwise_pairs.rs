@@ -135,7 +135,7 @@ macro_rules! each_vector {
 /// As [`Depthwise::pixels`].
 #[inline(always)]
 unsafe fn add(sums: Sums, block: &Parameters, q: usize, taps: &Quad) -> Sums {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises AVX2, and weights for the quad.
     unsafe { each_vector!(V => _mm256_add_epi32(sums[V], products(block, q, V, taps.vector(V)))) }
 }
 

@@ -244,7 +244,7 @@ impl GridKernel for Linear {
         let out_stride = product.n * product.numbers.out_bytes();
         let out = part.args.output(self.out)?.as_ptr();
         let input = part.args.tensor(0)?.as_ptr();
-        let block = part.take_scratch::<u8>(self.block_bytes())?;
+        let block = part.take_scratch::<u8>(self.block_bytes())?.as_mut_ptr();
         for rows in split.blocks(&chunk.tiles) {
             let target = Target { out: out.wrapping_add(rows.start * out_stride), stride: out_stride };
             let (first, parameters) = if product.numbers.has_rows {
@@ -263,7 +263,7 @@ impl GridKernel for Linear {
                     zero: 0,
                     first: rows.start,
                     count: rows.len(),
-                    to: product.bytes_of(block).as_mut_ptr(),
+                    to: product.bytes_of(block),
                     stride,
                 };
                 // SAFETY: the input is dense and has these rows of `k` bytes (`bind` counted them); the scratch has room
@@ -276,7 +276,7 @@ impl GridKernel for Linear {
             // rows are multiples of a cache line apart; the output is dense, has a row for each, and overlaps nothing
             // (alias rule `None`).
             unsafe {
-                let rows = product.widened(rows, block.as_mut_ptr());
+                let rows = product.widened(rows, block);
                 product.run(chunk.group, rows, chunk.panels.clone(), target);
             }
         }

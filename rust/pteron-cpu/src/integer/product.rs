@@ -89,18 +89,18 @@ impl Product {
         block_rows(self.k, self.kit) * row_stride(self.k) * self.kit.width
     }
 
-    /// Where rows are brought together as bytes in a block: at its end, so that they can be widened in place.
-    pub(super) fn bytes_of<'a>(&self, block: &'a mut [u8]) -> &'a mut [u8] {
-        let count = block.len() / self.kit.width;
-        let (_, bytes) = block.split_at_mut(block.len() - count);
-        bytes
+    /// Where rows are brought together as bytes in a block of [`Product::block_bytes`]: at its end, so that they can be widened in
+    /// place.
+    pub(super) fn bytes_of(&self, block: *mut u8) -> *mut u8 {
+        let bytes = self.block_bytes();
+        block.wrapping_add(bytes - bytes / self.kit.width)
     }
 
     /// Rows of bytes as tiles read them: as they are, or widened into `block`.
     ///
     /// # Safety
-    /// There are at most [`block_rows`], at most [`row_stride`] bytes apart, which can be read; `block` has [`Product::block_bytes`], and what of them it
-    /// holds, [`Product::bytes_of`] says where.
+    /// There are at most [`block_rows`], at most [`row_stride`] bytes apart, which can be read to the end of their last cache line;
+    /// `block` has [`Product::block_bytes`], at whose end [`Product::bytes_of`] the rows may lie.
     pub(super) unsafe fn widened(&self, rows: Rows, block: *mut u8) -> Rows {
         if self.kit.width == 1 {
             return rows;
@@ -122,8 +122,8 @@ impl Product {
     /// The rows times panels `panels` of a group.
     ///
     /// # Safety
-    /// The rows are as tiles read them and can be read, for whole quads; the output can be written for the columns of the panels, and overlaps
-    /// nothing that is read.
+    /// The rows are as tiles read them and can be read, for whole quads; the output can be written for the columns of the
+    /// panels, and overlaps nothing that is read.
     pub(super) unsafe fn run(&self, group: usize, rows: Rows, panels: Range<usize>, target: Target) {
         let tiles = rows.count.div_ceil(self.kit.max_rows());
         let Some(group_parts) = self.groups.get(group) else {

@@ -179,7 +179,7 @@ unsafe fn part<D: Dots, const MR: usize, const W: usize, const PART: usize>(
     // Keeps the loads of one part together: the compiler would read those of all unrolled steps first and spill them.
     // Costs no instruction.
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: as the caller promises.
+    // SAFETY: this part of the quad exists for every row and every column of the tile, as the caller promises.
     unsafe {
         let mut weights = [D::weights::<PART>(panel); W];
         unrolled!(few V < W, {

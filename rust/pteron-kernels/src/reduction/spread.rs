@@ -230,7 +230,7 @@ impl<T: Numbers> FoldUnits<T, T> for Distances {
             }
             means.iter_mut().for_each(|sum| *sum /= count);
             for row in rows {
-                // SAFETY: as above.
+                // SAFETY: every row has `n` elements behind its first, and rows are `inner` apart.
                 let numbers = unsafe { T::numbers(s, x.add(row * inner), n, &mut buffer) };
                 for ((squares, mean), v) in squares.iter_mut().zip(&*means).zip(numbers) {
                     let distance = (*v).into() - mean;

@@ -123,7 +123,8 @@ pub(in crate::integer) trait Dots: Copy + 'static {
     /// The processor has the instruction set; 16 bytes are readable and writable, in memory that does not overlap.
     unsafe fn copy_16(from: *const u8, to: *mut u8, flip: u8);
 
-    /// Makes four quads as [`Dots::broadcast`] reads them of four quads of unsigned bytes; for instruction sets whose [`Dots::WIDTH`] is two.
+    /// Makes four quads as [`Dots::broadcast`] reads them of four quads of unsigned bytes; for instruction sets whose
+    /// [`Dots::WIDTH`] is two.
     /// # Safety
     /// The processor has the instruction set; 16 bytes are readable, 32 writable, in memory that does not overlap.
     #[inline(always)]
