@@ -4,8 +4,9 @@
         [--processor-time]
 
 Every engine quantises the same float32 model itself, as its users would, on the same calibration inputs:
-`pteron.quant.quantize`; ONNX Runtime's static QDQ with unsigned activations, per channel; nncf for OpenVINO;
-PT2E with XNNPACK's quantizer for ExecuTorch. Each engine runs alone in a fresh process, `pairs` times in
+`pteron.quant.quantize`; ONNX Runtime's static QDQ with unsigned activations, per channel, and with unsigned weights, whose
+kernels for AVX2 are exact where those for signed ones saturate ("exact"); nncf for OpenVINO; PT2E with XNNPACK's
+quantizer for ExecuTorch. Each engine runs alone in a fresh process, `pairs` times in
 turns. Printed per model and threads: the median time of a call and the relative error of the result beside
 float32 in eager PyTorch. The fastest peer stands in the last column, as a ratio. An engine that cannot make a
 model has a dash, and says why.
@@ -41,6 +42,7 @@ ENGINES = {
     "pteron f32": ("f32.pte", False),
     "executorch": ("xnnpack.pte", False),
     "onnxruntime": ("qdq.onnx", True),
+    "onnxruntime exact": ("qdq_unsigned.onnx", True),
     "openvino": ("nncf.xml", True),
 }
 CALIBRATION = 4
@@ -113,6 +115,7 @@ def make(folder: Path, name: str, engine: str) -> None:
         "pteron f32": make_pteron_f32,
         "executorch": make_executorch,
         "onnxruntime": make_onnxruntime,
+        "onnxruntime exact": make_onnxruntime_exact,
         "openvino": make_openvino,
     }[engine](folder, name, target)
 
@@ -163,7 +166,21 @@ def make_executorch(folder: Path, name: str, target: Path) -> None:
 
 
 def make_onnxruntime(folder: Path, name: str, target: Path) -> None:
-    """QDQ with unsigned activations, which are the fast ones, and weights per channel."""
+    """QDQ with unsigned activations, which are the fast ones, and signed weights per channel."""
+    from onnxruntime.quantization import QuantType
+
+    quantise_onnx(folder, target, QuantType.QInt8)
+
+
+def make_onnxruntime_exact(folder: Path, name: str, target: Path) -> None:
+    """The same with unsigned weights."""
+    from onnxruntime.quantization import QuantType
+
+    quantise_onnx(folder, target, QuantType.QUInt8)
+
+
+def quantise_onnx(folder: Path, target: Path, weights: Any) -> None:
+    """Static QDQ by ONNX Runtime's tools."""
     import onnxruntime
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -186,7 +203,7 @@ def make_onnxruntime(folder: Path, name: str, target: Path) -> None:
         Reader(),
         per_channel=True,
         activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
+        weight_type=weights,
     )
 
 
@@ -214,7 +231,7 @@ def session(engine: str, file: Path, arrays: list[Any], threads: int) -> Call:
         return open_file.pteron(file, arrays, threads)
     if engine == "executorch":
         return open_file.executorch(file, arrays)
-    return getattr(open_file, engine)(file, arrays, threads)  # type: ignore[no-any-return]
+    return getattr(open_file, engine.split()[0])(file, arrays, threads)  # type: ignore[no-any-return]
 
 
 def worker(engine: str, folder: Path, threads: int, seconds: float) -> dict[str, float]:
