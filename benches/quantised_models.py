@@ -5,8 +5,8 @@
 
 Every engine quantises the same float32 model itself, as its users would, on the same calibration inputs:
 `pteron.quant.quantize`; ONNX Runtime's static QDQ with unsigned activations, per channel, and ("exact") with
-unsigned weights, whose kernels for AVX2 are exact where those for signed ones saturate; nncf for OpenVINO; PT2E
-with XNNPACK's quantizer for ExecuTorch. Each engine runs alone in a fresh process, `pairs` times in
+unsigned weights, whose kernels for AVX2 are exact where those for signed ones saturate; nncf for OpenVINO;
+PT2E with XNNPACK's quantizer for ExecuTorch. Each engine runs alone in a fresh process, `pairs` times in
 turns. Printed per model and threads: the median time of a call and the relative error of the result beside
 float32 in eager PyTorch. The fastest peer stands in the last column, as a ratio. An engine that cannot make a
 model has a dash, and says why.
