@@ -266,6 +266,8 @@ def _movement() -> list[Row]:
         Row("transpose f32", "permute_copy.out", lambda n: (values(square(n)), [1, 0])),
         Row("transpose u8", "permute_copy.out", lambda n: (values(square(n), u8), [1, 0])),
         Row("permute heads f32", "permute_copy.out", lambda n: (values((1, n // 256, 4, 64)), [0, 2, 1, 3])),
+        Row("planes to pixels u8", "permute_copy.out", lambda n: (values(image(n, 3), u8), [0, 2, 3, 1])),
+        Row("planes to pixels f32", "permute_copy.out", lambda n: (values(image(n, 3)), [0, 2, 3, 1])),
         Row("to channels-last f32", "permute_copy.out", lambda n: (values(image(n, 32)), [0, 2, 3, 1])),
         Row("expand f32", "expand_copy.out", lambda n: (values((square(n)[0], 1)), list(square(n)))),
         Row("flip f32", "flip.out", lambda n: (values(square(n)), [1])),

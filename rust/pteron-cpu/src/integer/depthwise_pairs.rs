@@ -3,7 +3,7 @@
 //! added to all pixels that have it at once, so that columns need no registers. Unsafe island.
 #![allow(unsafe_code, reason = "windows of an image are addressed by stride")]
 
-use super::depthwise_pixels::{Depthwise, Parameters, Pixels, QUAD, write};
+use super::depthwise_pixels::{DepthwisePixels, Parameters, Pixels, QUAD, write};
 use super::dots::Avx2;
 use std::arch::x86_64::*;
 
@@ -15,7 +15,7 @@ const WIDE: usize = 16;
 /// Sums of a block, in the order of [`super::dots::Dots::channel_of`].
 type Sums = [__m256i; VECTORS];
 
-impl Depthwise for Avx2 {
+impl DepthwisePixels for Avx2 {
     /// For each quad of taps and each vector a vector of the first two taps and one of the others.
     fn tap_place(t: usize, i: usize) -> usize {
         let (quad, in_quad) = (t / QUAD, t % QUAD);
@@ -53,7 +53,7 @@ struct Quad {
 /// Quad `q` of the taps of pixel `i`.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`].
+/// As [`DepthwisePixels::pixels`].
 #[inline(always)]
 unsafe fn quad(p: &Pixels<'_>, block: &Parameters, q: usize, i: usize) -> Quad {
     let taps = p.taps.as_ptr().wrapping_add(q * QUAD);
@@ -94,7 +94,7 @@ impl Quad {
 /// Products of vector `v` of a quad with the weights of quad `q`.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`].
+/// As [`DepthwisePixels::pixels`].
 #[inline(always)]
 unsafe fn products(block: &Parameters, q: usize, v: usize, [first, second]: [__m256i; 2]) -> __m256i {
     // SAFETY: the caller promises AVX2 and two vectors of weights for each quad and vector.
@@ -132,7 +132,7 @@ macro_rules! each_vector {
 /// `sums` and the products of the quad with the weights of quad `q`.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`].
+/// As [`DepthwisePixels::pixels`].
 #[inline(always)]
 unsafe fn add(sums: Sums, block: &Parameters, q: usize, taps: &Quad) -> Sums {
     // SAFETY: the caller promises AVX2, and weights for the quad.
@@ -142,7 +142,7 @@ unsafe fn add(sums: Sums, block: &Parameters, q: usize, taps: &Quad) -> Sums {
 /// The pixels one by one.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`].
+/// As [`DepthwisePixels::pixels`].
 #[inline(always)]
 unsafe fn one_by_one(p: &Pixels<'_>, block: &Parameters) {
     for i in 0..p.count {
@@ -161,7 +161,7 @@ unsafe fn one_by_one(p: &Pixels<'_>, block: &Parameters) {
 /// first of the one behind it.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`]; the taps are three quads. `BOUNDED`: as [`Pixels::is_bounded`].
+/// As [`DepthwisePixels::pixels`]; the taps are three quads. `BOUNDED`: as [`Pixels::is_bounded`].
 #[inline(always)]
 unsafe fn neighbours<const BOUNDED: bool>(p: &Pixels<'_>, block: &Parameters) {
     // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
@@ -187,7 +187,7 @@ unsafe fn neighbours<const BOUNDED: bool>(p: &Pixels<'_>, block: &Parameters) {
 /// Pixels whose windows begin two columns after each other: the last column of one is the first of the next.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`]; the taps are three quads. `BOUNDED`: as [`Pixels::is_bounded`].
+/// As [`DepthwisePixels::pixels`]; the taps are three quads. `BOUNDED`: as [`Pixels::is_bounded`].
 #[inline(always)]
 unsafe fn every_other<const BOUNDED: bool>(p: &Pixels<'_>, block: &Parameters) {
     // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.

@@ -29,7 +29,7 @@ impl Tap {
 pub(super) struct Block {
     /// The first channel.
     pub channel: usize,
-    /// As [`Depthwise::tap_place`] says.
+    /// As [`DepthwisePixels::tap_place`] says.
     pub weights: AlignedBuffer,
     /// Four vectors of each kind.
     pub columns: Columns,
@@ -57,14 +57,14 @@ pub(super) struct Pixels<'a> {
     pub step: usize,
 }
 
-/// [`Depthwise::pixels`] compiled for an instruction set.
+/// [`DepthwisePixels::pixels`] compiled for an instruction set.
 pub(super) type PixelsFn = unsafe fn(&Pixels<'_>);
 
 /// Sums of a block.
 type Sums<D> = [<D as Dots>::Sums; 4];
 
 /// What computes depthwise convolutions with an instruction set.
-pub(super) trait Depthwise: Dots {
+pub(super) trait DepthwisePixels: Dots {
     /// Where tap `t` of channel number `i` of a block lies among its weights, which have [`Dots::WIDTH`] bytes.
     fn tap_place(t: usize, i: usize) -> usize;
 
@@ -76,7 +76,7 @@ pub(super) trait Depthwise: Dots {
     unsafe fn pixels(p: &Pixels<'_>);
 }
 
-impl<D: TapDots> Depthwise for D {
+impl<D: TapDots> DepthwisePixels for D {
     fn tap_place(t: usize, i: usize) -> usize {
         (t / QUAD * 4 * D::LANES + i) * QUAD + t % QUAD
     }
@@ -121,7 +121,7 @@ impl Parameters {
 /// The pixels one by one.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`].
+/// As [`DepthwisePixels::pixels`].
 #[inline(always)]
 unsafe fn quads<D: TapDots>(p: &Pixels<'_>, block: &Parameters) {
     for i in 0..p.count {
@@ -139,7 +139,7 @@ unsafe fn quads<D: TapDots>(p: &Pixels<'_>, block: &Parameters) {
 /// The pixels from left to right, which have two columns of three in common, or one.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`]; the taps are three quads. `BOUNDED`: as [`Pixels::is_bounded`].
+/// As [`DepthwisePixels::pixels`]; the taps are three quads. `BOUNDED`: as [`Pixels::is_bounded`].
 #[inline(always)]
 unsafe fn columns<D: TapDots, const BOUNDED: bool>(p: &Pixels<'_>, block: &Parameters) {
     // SAFETY: the caller promises the channels of the block at every tap and in the output, and weights for the quads.
@@ -164,7 +164,7 @@ unsafe fn columns<D: TapDots, const BOUNDED: bool>(p: &Pixels<'_>, block: &Param
 /// Quad `q` of the taps of pixel `i`.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`].
+/// As [`DepthwisePixels::pixels`].
 #[inline(always)]
 unsafe fn column<D: TapDots>(p: &Pixels<'_>, block: &Parameters, q: usize, i: usize) -> [D::Inputs; 4] {
     let quad = p.taps.as_ptr().wrapping_add(q * QUAD);
@@ -183,7 +183,7 @@ unsafe fn column<D: TapDots>(p: &Pixels<'_>, block: &Parameters, q: usize, i: us
 /// Adds the products of quad `q`.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`].
+/// As [`DepthwisePixels::pixels`].
 #[inline(always)]
 unsafe fn add<D: Dots>(sums: &mut Sums<D>, [a, b, c, d]: [D::Inputs; 4], block: &Parameters, q: usize) {
     let vector = D::LANES * QUAD;
@@ -210,7 +210,7 @@ unsafe fn lanes<D: Dots>([a, b, c, d]: Sums<D>) -> [D::I; 4] {
 /// Writes the block's channels of pixel `i`. `BOUNDED`: limits are those of bytes alone, where bytes are written.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`].
+/// As [`DepthwisePixels::pixels`].
 #[inline(always)]
 pub(super) unsafe fn write<D: Dots, const BOUNDED: bool>(
     p: &Pixels<'_>,
@@ -248,7 +248,7 @@ pub(super) unsafe fn write<D: Dots, const BOUNDED: bool>(
 /// Vector `v` of a block as real numbers; limited, if not `BOUNDED`.
 ///
 /// # Safety
-/// As [`Depthwise::pixels`].
+/// As [`DepthwisePixels::pixels`].
 #[inline(always)]
 unsafe fn real<D: Dots, const BOUNDED: bool>(
     p: &Pixels<'_>,

@@ -2,7 +2,7 @@
 //! an instruction set, reachable only through [`Kit::available`].
 #![allow(unsafe_code, reason = "functions compiled for an instruction set")]
 
-use super::depthwise_pixels::{Depthwise, Pixels, PixelsFn};
+use super::depthwise_pixels::{DepthwisePixels, Pixels, PixelsFn};
 #[cfg(target_arch = "x86_64")]
 use super::dots::{Avx2, Avx512, Avx512Vnni, AvxVnni};
 use super::dots::{Dots, Portable};
@@ -43,7 +43,7 @@ pub(super) struct Kit {
     pub channel_of: fn(usize) -> usize,
 }
 
-/// Where channel number `i` of those that a call of [`Depthwise::pixels`] computes is among the vectors' lanes, in order.
+/// Where channel number `i` of those that a call of [`DepthwisePixels::pixels`] computes is among the vectors' lanes, in order.
 fn channel_of<D: Dots>(i: usize) -> usize {
     D::channel_of(i / D::LANES, i % D::LANES)
 }
@@ -91,7 +91,7 @@ macro_rules! kit {
                 unsafe { widen::<$dots>(w) }
             }
             /// # Safety
-            /// As [`Depthwise::pixels`]; the processor has the instruction set.
+            /// As [`DepthwisePixels::pixels`]; the processor has the instruction set.
             $(#[target_feature(enable = $feature)])?
             unsafe fn pixel(p: &Pixels<'_>) {
                 // SAFETY: `Kit::available` hands this out for processors that have the instruction set; the caller

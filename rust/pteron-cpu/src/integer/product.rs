@@ -26,8 +26,8 @@ const LARGEST_CHUNK_NS: usize = 2_000_000;
 const ENOUGH_CHUNKS: usize = 32;
 /// Panels of a chunk at least where there are many rows: each chunk brings its rows together.
 const FEWEST_PANELS: usize = 4;
-/// Products per nanosecond that the grid is laid out for, whatever the machine.
-const PRODUCTS_PER_NS: usize = 200;
+/// Products per nanosecond that the grid is laid out for where a processor computes more.
+const MOST_PRODUCTS_PER_NS: usize = 200;
 /// Bytes of panels per nanosecond that come from memory.
 const BYTES_PER_NS: usize = 16;
 
@@ -246,8 +246,8 @@ impl Split {
         let blocks = tiles.div_ceil(block_tiles.max(1)).max(1);
         let in_block = rows.div_ceil(blocks).max(1);
         let quads = product.k.div_ceil(QUAD).max(1);
-        let panel_ns =
-            (in_block * quads * QUAD * NR / PRODUCTS_PER_NS).max(quads * QUAD * NR / BYTES_PER_NS).max(1);
+        let rate = product.kit.products_per_ns.min(MOST_PRODUCTS_PER_NS);
+        let panel_ns = (in_block * quads * QUAD * NR / rate).max(quads * QUAD * NR / BYTES_PER_NS).max(1);
         let block_ns = panel_ns.saturating_mul(panels.max(1));
         let total_ns = block_ns.saturating_mul(blocks).saturating_mul(groups);
         let target_ns = (total_ns / ENOUGH_CHUNKS).clamp(SMALLEST_CHUNK_NS, LARGEST_CHUNK_NS);
@@ -266,8 +266,7 @@ impl Split {
             row_parts,
             panel_parts,
             block_tiles,
-            chunk_ns: (total_ns / chunks.max(1)).saturating_mul(PRODUCTS_PER_NS)
-                / product.kit.products_per_ns,
+            chunk_ns: (total_ns / chunks.max(1)).saturating_mul(rate) / product.kit.products_per_ns,
         }
     }
 
