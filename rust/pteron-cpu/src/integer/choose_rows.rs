@@ -1,7 +1,8 @@
 //! Rows of floats that are quantised at run time: each with a scale and a zero point of its own, as
-//! `quantized_decomposed::choose_qparams_per_token_asymmetric` and `quantize_per_token` do it, or all with the same, as
-//! `choose_qparams.tensor` and `quantize_per_tensor.tensor` do it; bit for bit.
+//! `quantized_decomposed::choose_qparams_per_token_asymmetric` and `quantize_per_token`, or torchao's `choose_qparams_affine` and
+//! `quantize_affine`, do it; or all with the same, as `choose_qparams.tensor` and `quantize_per_tensor.tensor` do it; bit for bit.
 
+use super::spec::RowScheme;
 use pteron_kernels::vector_math::{Simd, SimdTask};
 
 /// Numbers that are looked at together.
@@ -17,6 +18,7 @@ const FAR: f32 = 512.0;
 pub(super) struct ChooseRows<'a> {
     pub rows: &'a [f32],
     pub length: usize,
+    pub scheme: RowScheme,
     /// Rows `stride` bytes apart.
     pub bytes: &'a mut [u8],
     pub stride: usize,
@@ -34,8 +36,7 @@ impl SimdTask for ChooseRows<'_> {
         for ((row, bytes), (zero, scale)) in
             rows.zip(self.bytes.chunks_mut(self.stride.max(1))).zip(parameters)
         {
-            let (chosen, zero_point) = choose(range(row));
-            quantise(row, chosen, zero_point, bytes);
+            let (chosen, zero_point) = quantised_row(self.scheme, row, bytes);
             (*scale, *zero) = (chosen, zero_point + 128);
         }
     }
@@ -85,20 +86,53 @@ impl SimdTask for QuantiseRows<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let (inverse, zero) = ((1.0 / f64::from(self.scale)) as f32, self.zero as f32);
         let rows = self.rows.chunks_exact(self.length.max(1));
         for (row, bytes) in rows.zip(self.bytes.chunks_mut(self.stride.max(1))) {
-            for (byte, x) in bytes.iter_mut().zip(row) {
-                let scaled = x * inverse;
-                let raised = if scaled < -FAR { -FAR } else { scaled };
-                let near = if raised > FAR { FAR } else { raised };
-                let moved = ((near + WHOLE_F32) - WHOLE_F32) + zero;
-                let raised = if moved < -128.0 { -128.0 } else { moved };
-                let limited = if raised > 127.0 { 127.0 } else { raised };
-                // NaN has zeros in its lowest bits, and zero is what it becomes.
-                *byte = (limited + WHOLE_F32).to_bits() as u8 ^ 0x80;
-            }
+            quantise_rounded(row, self.scale, self.zero, bytes);
         }
+    }
+}
+
+/// Quantises one row to unsigned bytes; its scale, and its zero point as of int8.
+#[inline(always)]
+pub(super) fn quantised_row(scheme: RowScheme, row: &[f32], bytes: &mut [u8]) -> (f32, i32) {
+    let ends = range(row);
+    match scheme {
+        RowScheme::PerToken => {
+            let (scale, zero) = choose(ends);
+            quantise(row, scale, zero, bytes);
+            (scale, zero)
+        }
+        RowScheme::PerRow { least_scale } | RowScheme::PerTensor { least_scale } => {
+            let (scale, zero) = choose_rounded(ends, least_scale);
+            quantise_rounded(row, scale, zero, bytes);
+            (scale, zero)
+        }
+    }
+}
+
+/// Scale, at least `least`, and zero point of an int8 row with these ends: the zero point is a whole number from the beginning.
+#[inline(always)]
+fn choose_rounded((low, high): (f32, f32), least: f32) -> (f32, i32) {
+    let spread = (high - low) / 255.0;
+    let scale = if spread < least { least } else { spread };
+    // NaN becomes zero.
+    (scale, (-128.0 - (low / scale).round_ties_even()).clamp(-128.0, 127.0) as i32)
+}
+
+/// Numbers are rounded before the zero point is added.
+#[inline(always)]
+fn quantise_rounded(row: &[f32], scale: f32, zero: i32, bytes: &mut [u8]) {
+    let (inverse, zero) = ((1.0 / f64::from(scale)) as f32, zero as f32);
+    for (byte, x) in bytes.iter_mut().zip(row) {
+        let scaled = x * inverse;
+        let raised = if scaled < -FAR { -FAR } else { scaled };
+        let near = if raised > FAR { FAR } else { raised };
+        let moved = ((near + WHOLE_F32) - WHOLE_F32) + zero;
+        let raised = if moved < -128.0 { -128.0 } else { moved };
+        let limited = if raised > 127.0 { 127.0 } else { raised };
+        // NaN has zeros in its lowest bits, and zero is what it becomes.
+        *byte = (limited + WHOLE_F32).to_bits() as u8 ^ 0x80;
     }
 }
 

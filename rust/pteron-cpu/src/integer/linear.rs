@@ -24,6 +24,8 @@ struct Linear {
     out: usize,
     /// Rows at most, where they are quantised at run time.
     most_rows: usize,
+    /// How rows that are quantised at run time become integers.
+    scheme: Option<RowScheme>,
     /// Where all rows have the scale that their range gives: what it is at least.
     least_scale: Option<f32>,
 }
@@ -64,18 +66,26 @@ pub(super) fn prepare(
         true => input.shape[..input.shape.len() - 1].iter().fold(1, |m: usize, d| m.saturating_mul(*d)),
         false => 0,
     };
-    let least_scale = match spec.input {
-        IntegerInput::Rows { scheme: RowScheme::PerTensor { least_scale } } => Some(least_scale),
+    let scheme = match spec.input {
+        IntegerInput::Rows { scheme } => Some(scheme),
+        IntegerInput::PerTensor { .. } => None,
+    };
+    let least_scale = match scheme {
+        Some(RowScheme::PerTensor { least_scale }) => Some(least_scale),
         _ => None,
     };
     let kind = match (numbers.has_rows, least_scale) {
+        (true, None) if matches!(scheme, Some(RowScheme::PerRow { .. })) => "rounded_rows.",
         (true, None) => "rows.",
         (true, Some(_)) => "one_scale.",
         (false, _) => "",
     };
     let name = format!("integer.linear.{FORMAT}.{kind}{}", kit.name);
     let product = Product { kit, numbers, groups: vec![Group { panels, columns }], n, k };
-    prepared(name, Linear { product, level: SimdLevel::at_most(ctx.cpu.isa), out, most_rows, least_scale })
+    prepared(
+        name,
+        Linear { product, level: SimdLevel::at_most(ctx.cpu.isa), out, most_rows, scheme, least_scale },
+    )
 }
 
 impl Linear {
@@ -171,6 +181,7 @@ impl Linear {
             ChooseRows {
                 rows: std::slice::from_raw_parts(input.add(range.start * k), n * k),
                 length: k,
+                scheme: self.scheme.unwrap_or(RowScheme::PerToken),
                 bytes: std::slice::from_raw_parts_mut(shared.add(range.start * stride), n * stride),
                 stride,
                 zeros: std::slice::from_raw_parts_mut(zeros.cast::<i32>().add(range.start), n),

@@ -88,6 +88,12 @@ pub enum RowScheme {
     /// As `quantized_decomposed::choose_qparams_per_token_asymmetric` and `quantize_per_token` have it: int8 from -128 to
     /// 127, scale f64, zero point added before rounding.
     PerToken,
+    /// As torchao's `choose_qparams_affine` (asymmetric, blocks of a row) and `quantize_affine` have it: int8 from -128 to 127, scale
+    /// f32, zero point added behind rounding.
+    PerRow {
+        /// The scale is at least this.
+        least_scale: f32,
+    },
     /// One of each for all rows, as `quantized_decomposed::choose_qparams.tensor` and `quantize_per_tensor.tensor` have it:
     /// int8 from -128 to 127, zero point added behind rounding. Without rows there is no range: an error.
     PerTensor {
@@ -124,6 +130,7 @@ impl fmt::Display for IntegerSpec {
         f.write_str(match self.input {
             IntegerInput::PerTensor { .. } => "",
             IntegerInput::Rows { scheme: RowScheme::PerToken } => " of rows",
+            IntegerInput::Rows { scheme: RowScheme::PerRow { .. } } => " of rounded rows",
             IntegerInput::Rows { scheme: RowScheme::PerTensor { .. } } => " of rows with one scale",
         })?;
         if self.output == IntegerOutput::Float {
@@ -150,6 +157,8 @@ mod tests {
             output: IntegerOutput::Float,
         };
         assert_eq!(spec.to_string(), "integer linear of rows to f32");
+        spec.input = IntegerInput::Rows { scheme: RowScheme::PerRow { least_scale: 1e-6 } };
+        assert_eq!(spec.to_string(), "integer linear of rounded rows to f32");
         spec.input = IntegerInput::Rows { scheme: RowScheme::PerTensor { least_scale: 1e-6 } };
         assert_eq!(spec.to_string(), "integer linear of rows with one scale to f32");
         spec.operation =

@@ -3,12 +3,13 @@
 use super::f32_nr32_v1;
 use super::packed_format::{DENSE, PackedFormat};
 use super::s8_nr32k4_v1;
+use super::u4_nr32k8_v1;
 use crate::conv;
 use crate::linear::halves;
 use crate::weight_only;
 
 /// Every format that this version reads and writes.
-pub const FORMATS: [PackedFormat; 12] = [
+pub const FORMATS: [PackedFormat; 14] = [
     DENSE,
     f32_nr32_v1::PACKED,
     conv::f32_conv_nr32_v1::PACKED,
@@ -16,6 +17,8 @@ pub const FORMATS: [PackedFormat; 12] = [
     conv::depthwise::PACKED_INTERLEAVED,
     conv::winograd::PACKED,
     s8_nr32k4_v1::PACKED,
+    u4_nr32k8_v1::PACKED,
+    u4_nr32k8_v1::PACKED_PAIRS,
     weight_only::panels::BYTES,
     weight_only::panels::NIBBLES,
     weight_only::panels::PAIRS,
@@ -52,6 +55,11 @@ mod tests {
         assert_eq!(bytes("s8_nr32k4_v1", DType::Int8, &[3, 3, 5, 33]), Some(2 * 13 * 128));
         assert_eq!(bytes("s8_nr32k4_v1", DType::UInt8, &[5, 33]), None);
         assert_eq!(bytes("s8_nr32k4_v1", DType::Int8, &[33]), None);
+        assert_eq!(bytes("u4_nr32k8_v1", DType::Int8, &[33, 33]), Some(2 * 2 * 512));
+        assert_eq!(bytes("u4_nr32k8_v1", DType::UInt8, &[33, 33]), None);
+        assert_eq!(bytes("u4_pairs_nr32k8_v1", DType::UInt8, &[17, 33]), Some(2 * 2 * 512));
+        assert_eq!(bytes("u4_pairs_nr32k8_v1", DType::Int8, &[17, 33]), None);
+        assert_eq!(bytes("u4_pairs_nr32k8_v1", DType::UInt8, &[usize::MAX, 33]), None);
         assert_eq!(bytes("s8_rows_nr32_v1", DType::Int8, &[3, 33]), Some(3 * 64));
         assert_eq!(bytes("s4_rows_nr32_v1", DType::Int8, &[3, 33]), Some(2 * 64));
         assert_eq!(bytes("s4_rows_nr32_v1", DType::UInt8, &[3, 33]), None);

@@ -10,6 +10,7 @@ mod parts;
 pub mod s8_nr32k4_v1;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod u4_nr32k8_v1;
 
 pub(crate) use block::pack_block;
 pub use formats::{FORMATS, packed_format};

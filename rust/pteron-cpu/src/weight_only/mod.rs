@@ -7,7 +7,7 @@
 //! *Numbers.* From five rows on the weight is `(q - zero point) * scale`, rounded to f32, as dequantise has it, and the
 //! sums are those of `gemm`: the same bytes as of a product with the dequantised weight. Up to four rows the
 //! scale is multiplied with the sum over its group (over at most 256 k), which rounds less often. Either order depends on the
-//! shape and the instruction set alone.
+//! shape and the instruction set alone. Rows that are quantised at run time are [`crate::integer`]'s.
 
 mod few_rows;
 pub mod panels;
@@ -15,7 +15,7 @@ mod prepare;
 mod spec;
 mod weights;
 
-pub use prepare::prepare;
+pub use prepare::{prepare, sums_of_columns};
 pub use spec::WeightOnlySpec;
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ fn matrix<'a, T: Element>(view: &ConstantView<'a>) -> Result<(&'a [T], [usize; 2
 }
 
 /// Do all numbers have four bits?
-fn are_nibbles(view: &ConstantView<'_>) -> Result<bool> {
+pub(super) fn are_nibbles(view: &ConstantView<'_>) -> Result<bool> {
     let (elements, [k, n], [stride_k, stride_n]) = matrix::<i8>(view)?;
     let has_four = |x: &i8| (-8..8).contains(x);
     // Dense matrices are one run of numbers, whichever way they lie.

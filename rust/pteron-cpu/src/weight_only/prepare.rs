@@ -1,12 +1,13 @@
 //! Packs the weight of a product and prepares its kernel.
 
-use super::panels::{Width, get_or_pack, get_or_pack_pairs};
+use super::panels::{Width, are_nibbles, get_or_pack, get_or_pack_pairs};
 use super::spec::WeightOnlySpec;
 use super::weights::Weights;
 use crate::epilogue::Epilogue;
+use crate::integer::{NibbleProduct, RowScheme, prepare_nibbles};
 use crate::linear::{SourceProduct, prepare_source};
 use crate::packed::f32_nr32_v1;
-use pteron_core::{ConstantView, DType, Dims, PrepareContext, Result};
+use pteron_core::{AlignedBuffer, ConstantView, DType, Dims, PrepareContext, Result};
 use pteron_kernels::grid_kernel::Preparation;
 
 // Positions of arguments.
@@ -22,6 +23,9 @@ pub fn prepare(ctx: &PrepareContext<'_>, spec: &WeightOnlySpec, epilogue: &Epilo
     let (groups, group) = (spec.groups(), spec.group);
     if group == 0 || !spec.k.is_multiple_of(group) {
         return Ok(None);
+    }
+    if let Some(scheme) = spec.rows {
+        return prepare_rows(ctx, spec, epilogue, (scheme, numel));
     }
     let zeros_at = SCALES + 1;
     let constants_end = zeros_at + usize::from(spec.has_zeros);
@@ -65,6 +69,93 @@ pub fn prepare(ctx: &PrepareContext<'_>, spec: &WeightOnlySpec, epilogue: &Epilo
         out: ctx.args.len().saturating_sub(1),
     };
     prepare_source(ctx, product, epilogue)
+}
+
+/// As [`prepare`], of rows that are quantised at run time.
+fn prepare_rows(
+    ctx: &PrepareContext<'_>,
+    spec: &WeightOnlySpec,
+    epilogue: &Epilogue,
+    (scheme, numel): (RowScheme, usize),
+) -> Preparation {
+    let sums_at = SCALES + 1;
+    let parameters = |at: usize, numel: usize| dense(ctx, at, DType::Float32, numel);
+    let bias = match spec.has_bias {
+        true => parameters(sums_at + 1, spec.n),
+        false => None,
+    };
+    let weight = match spec.has_pairs {
+        true => pairs_matrix(ctx, spec, numel)?,
+        false => match quantised_matrix(ctx, spec, numel)? {
+            Some(matrix) if are_nibbles(&matrix)? => Some(matrix),
+            _ => None,
+        },
+    };
+    let groups = spec.groups();
+    let (Some(weight), Some(scales), Some(sums)) =
+        (weight, parameters(SCALES, groups * spec.n), parameters(sums_at, spec.n))
+    else {
+        return Ok(None);
+    };
+    if spec.has_zeros || bias.is_some() != spec.has_bias || !epilogue.is_clamp_at_most() {
+        return Ok(None);
+    }
+    let product = NibbleProduct {
+        weight,
+        scales: seen_as(scales, [groups, spec.n], [1, groups])?,
+        sums,
+        bias,
+        k: spec.k,
+        group: spec.group,
+        n: spec.n,
+        scheme,
+        clamp: epilogue.clamp,
+        out: ctx.args.len().saturating_sub(1),
+    };
+    prepare_nibbles(ctx, &product)
+}
+
+/// The sum of scale · weight of each column, each rounded once; `None` for a weight or scales that `spec` does not describe.
+///
+/// Errors: constants that leave their storage, no memory.
+pub fn sums_of_columns(
+    spec: &WeightOnlySpec,
+    weight: &ConstantView<'_>,
+    scales: &ConstantView<'_>,
+) -> Result<Option<AlignedBuffer>> {
+    let &WeightOnlySpec { k, n, group, .. } = spec;
+    let (numel, groups) = (k.checked_mul(n), spec.groups());
+    let scales = scales.row_major::<f32>()?;
+    let (pairs, bytes) = match weight.dtype {
+        DType::UInt8 => (weight.row_major::<u8>()?, None),
+        _ => (Default::default(), Some(weight.row_major::<i8>()?)),
+    };
+    let given = bytes.as_ref().map_or(pairs.len().checked_mul(2), |bytes| Some(bytes.len()));
+    let is_described = given == numel && scales.len() == groups.saturating_mul(n) && group > 0;
+    if !is_described || bytes.is_some() == spec.has_pairs || spec.has_pairs && !group.is_multiple_of(2) {
+        return Ok(None);
+    }
+    // Of the numbers of one group of one column.
+    let in_group = |column: usize, g: usize| -> i64 {
+        let (first, last) = (g * group, k.min((g + 1) * group));
+        match &bytes {
+            None => {
+                let both = |b: &u8| i64::from(b >> 4) + i64::from(b & 15) - 16;
+                pairs[(column * k + first) / 2..(column * k + last) / 2].iter().map(both).sum()
+            }
+            Some(bytes) if spec.is_row_per_output => {
+                bytes[column * k + first..column * k + last].iter().map(|w| i64::from(*w)).sum()
+            }
+            Some(bytes) => (first..last).map(|row| i64::from(bytes[row * n + column])).sum(),
+        }
+    };
+    let of_column = |column: usize| {
+        let terms = scales[column * groups..][..groups].iter().enumerate();
+        terms.map(|(g, scale)| f64::from(*scale) * in_group(column, g) as f64).sum::<f64>() as f32
+    };
+    let mut sums = AlignedBuffer::zeroed(n.saturating_mul(size_of::<f32>()))?;
+    sums.as_mut_elements::<f32>().iter_mut().enumerate().for_each(|(column, sum)| *sum = of_column(column));
+    Ok(Some(sums))
 }
 
 /// The quantised constant as a matrix of K rows and N columns. One that load sees through a permute of its bytes has

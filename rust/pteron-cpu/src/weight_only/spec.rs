@@ -1,5 +1,6 @@
 //! What a product with a quantised weight computes: independent of the number of rows.
 
+use crate::integer::RowScheme;
 use std::fmt;
 
 /// `y = x · Wᵀ + bias`, `W = (q - zero points) * scales`.
@@ -8,7 +9,7 @@ use std::fmt;
 /// [`WeightOnlySpec::has_pairs`], uint8, half as many); the scales (f32 constant, dense, for
 /// each column its groups side by side); where [`WeightOnlySpec::has_zeros`], the zero points (like the scales); where
 /// [`WeightOnlySpec::has_bias`], the bias (f32, N elements); what epilogues read; the output (f32).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WeightOnlySpec {
     /// Elements of a row of x. Positive.
     pub k: usize,
@@ -25,6 +26,8 @@ pub struct WeightOnlySpec {
     pub has_zeros: bool,
     /// Is there a bias?
     pub has_bias: bool,
+    /// How rows of x become integers, which are multiplied instead of them: 4-bit weights without zero points.
+    pub rows: Option<RowScheme>,
 }
 
 impl WeightOnlySpec {
@@ -35,7 +38,7 @@ impl WeightOnlySpec {
 }
 
 impl fmt::Display for WeightOnlySpec {
-    /// `weight-only linear`, `weight-only linear, groups of 32, zero points`
+    /// `weight-only linear`, `weight-only linear, groups of 32, zero points`, `weight-only linear, groups of 32 of rows`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("weight-only linear")?;
         if self.group != self.k {
@@ -44,6 +47,10 @@ impl fmt::Display for WeightOnlySpec {
         if self.has_zeros {
             f.write_str(", zero points")?;
         }
-        Ok(())
+        match self.rows {
+            Some(RowScheme::PerRow { .. }) => f.write_str(" of rounded rows"),
+            Some(_) => f.write_str(" of rows"),
+            None => Ok(()),
+        }
     }
 }

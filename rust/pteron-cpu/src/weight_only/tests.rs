@@ -26,7 +26,16 @@ impl Case {
     fn new(rows: usize, [n, k, group]: [usize; 3], bits: u32, kind: usize) -> Case {
         let limit = 1i64 << (bits - 1);
         let (has_zeros, has_bias, is_row_per_output) = (kind & 1 != 0, kind & 2 != 0, kind & 4 == 0);
-        let spec = WeightOnlySpec { k, n, group, is_row_per_output, has_pairs: false, has_zeros, has_bias };
+        let spec = WeightOnlySpec {
+            k,
+            n,
+            group,
+            is_row_per_output,
+            has_pairs: false,
+            has_zeros,
+            has_bias,
+            rows: None,
+        };
         let q = (0..(n * k) as i64).map(|i| ((i * 7919 + i / 13) % (2 * limit) - limit) as i8).collect();
         let zeros = (0..n * spec.groups()).map(|i| (i % 9) as f32 - 4.0).collect();
         let scales = numbers(n * spec.groups(), 3).iter().map(|v| 0.01 + v.abs() / 50.0).collect();

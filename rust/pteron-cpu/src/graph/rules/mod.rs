@@ -45,6 +45,8 @@ pub const RULES: &[Rule] = &[
     remove_copies::RULE,
     // Before the one that would fold weights into floats.
     fuse_weight_only::RULE,
+    // Behind what it changes, before those that would make chains of what quantises rows.
+    quantised::multiply_rows::RULE,
     // Behind the one that knows masks by how they are made.
     fold_constants::WEIGHTS,
     fold_constants::RULE,

@@ -2,12 +2,13 @@
 //!
 //! *Before*: `y = permute_copy(x); z = relu(x)`, `y` unread. *After*: `z = relu(x)`.
 //!
-//! Applies to views, copies, pads by known margins, elementwise functions, matrix products, convolutions and constants that are
+//! Applies to views, copies, casts, pads by known margins, least and largest elements, elementwise functions, matrix products, convolutions and constants that are
 //! dequantised: calls that have no effect but their result and cannot fail on the contents of a tensor. Exact.
 
 use super::fold_constants::DEQUANTISE;
 use super::fold_padding::{PAD, PADS};
-use super::quantised::{BY_TENSOR, BY_TOKEN};
+use super::quantised::affine_rows::AFFINE;
+use super::quantised::rows::{BY_TENSOR, BY_TOKEN};
 use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Graph, Host, NodeId, Op};
 use pteron_core::Result;
@@ -66,7 +67,9 @@ fn is_pure(graph: &Graph, id: NodeId) -> bool {
             COPIES.contains(&node.operator.as_str())
                 || (node.operator == PAD && node.ints(PADS).is_some())
                 || DEQUANTISE.contains(&node.operator.as_str())
-                || [BY_TOKEN, BY_TENSOR].as_flattened().contains(&node.operator.as_str())
+                || [&BY_TOKEN[..], &BY_TENSOR, &AFFINE]
+                    .iter()
+                    .any(|set| set.contains(&node.operator.as_str()))
                 || recognise(&node.operator, &graph.arg_specs(id)).is_some()
         }
     }

@@ -62,6 +62,7 @@ fn draft(graph: &mut Graph, host: &mut dyn Host, found: &Found) -> Result<Option
         has_pairs: weight.rows_of_pairs.is_some(),
         has_zeros: zeros.is_some(),
         has_bias: found.bias.is_some(),
+        rows: None,
     };
     let inputs = [Some(found.x), Some(weight.quantised), Some(scales), zeros, found.bias];
     let args = inputs.into_iter().flatten().chain([found.y]).map(Argument::Tensor).collect();

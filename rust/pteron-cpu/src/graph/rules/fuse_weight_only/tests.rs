@@ -72,6 +72,7 @@ fn groups_with_zero_points_behind_a_view_and_a_permute() {
             has_pairs: false,
             has_zeros: true,
             has_bias: true,
+            rows: None,
         };
         assert_eq!(spec_of(&b, y), (expected, 6));
         assert_eq!(b.graph.live().count(), 1);

@@ -7,15 +7,16 @@
 //! is constant. The sum of products is exact and rounded once, where the separate calls round every sum: results differ
 //! by at most one quantised step, where a number lies between two.
 
+use super::rows::{QuantisedRows, viewed};
 use super::{
-    BY_TENSOR, BY_TOKEN, DEQUANTISE, DEQUANTISE_CHANNELS, Dequantised, Scheme, dequantised, is_plain_call,
+    DEQUANTISE, DEQUANTISE_CHANNELS, Dequantised, Scheme, dequantised, is_plain_call,
     margins_of_zeros::without_padding, quantised,
 };
 use crate::epilogue::Epilogue;
 use crate::graph::rules::remove_dead::remove_dead;
 use crate::graph::rules::rule::{Rule, WEIGHTED};
 use crate::graph::{Argument, Draft, Graph, Host, Node, NodeId, Op, TensorId};
-use crate::integer::{IntegerInput, IntegerOperation, IntegerOutput, IntegerSpec, RowScheme};
+use crate::integer::{IntegerInput, IntegerOperation, IntegerOutput, IntegerSpec};
 use pteron_core::{AlignedBuffer, ConstantView, DType, Result, TensorSpec};
 use smallvec::smallvec;
 
@@ -29,7 +30,7 @@ pub(in crate::graph::rules) const RULE: Rule = Rule {
 fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
     let mut count = 0;
     for id in graph.ids() {
-        let Some(layer) = layer(graph, id) else { continue };
+        let Some(layer) = layer(graph, host, id) else { continue };
         count += usize::from(fuse(graph, host, id, &layer)?);
     }
     if count > 0 {
@@ -72,7 +73,7 @@ struct Tail {
     out: TensorId,
 }
 
-fn layer(graph: &Graph, id: NodeId) -> Option<Layer> {
+fn layer(graph: &Graph, host: &dyn Host, id: NodeId) -> Option<Layer> {
     let node = graph.node(id);
     if !graph.is_live(id) || !is_plain_call(node) {
         return None;
@@ -89,7 +90,7 @@ fn layer(graph: &Graph, id: NodeId) -> Option<Layer> {
         }
         ((weight, _), operation) => (weight, operation),
     };
-    let (input, x, view) = input_of(graph, x, &operation)?;
+    let (input, x, view) = input_of(graph, host, x, &operation)?;
     let (x, operation) = match without_padding(graph, &input, x, &operation) {
         Some((image, operation)) => (image, operation),
         None => (x, operation),
@@ -106,6 +107,7 @@ fn layer(graph: &Graph, id: NodeId) -> Option<Layer> {
 /// through a view.
 fn input_of(
     graph: &Graph,
+    host: &dyn Host,
     x: TensorId,
     operation: &IntegerOperation,
 ) -> Option<(IntegerInput, TensorId, Option<NodeId>)> {
@@ -113,54 +115,9 @@ fn input_of(
         let input = IntegerInput::PerTensor { scale: scheme.scale as f32, zero_point: scheme.zero };
         return Some((input, quantised, None));
     }
-    let (seen, view) = match graph.producer(x) {
-        Some(view) if graph.node(view).op == Op::View => (graph.node(view).input(0)?, Some(view)),
-        _ => (x, None),
-    };
-    let last = |t: TensorId| graph.tensor(t).spec.shape.last().copied();
-    let is_product = matches!(operation, IntegerOperation::Linear { .. });
-    (is_product && last(x) == last(seen)).then_some(())?;
-    let (scheme, rows) = rows_quantised_at_run_time(graph, seen)?;
-    Some((IntegerInput::Rows { scheme }, rows, view))
-}
-
-/// The floats whose rows are quantised by what they hold, or by what all of them hold, and dequantised into `x` again.
-fn rows_quantised_at_run_time(graph: &Graph, x: TensorId) -> Option<(RowScheme, TensorId)> {
-    let call = |tensor: TensorId, operator: &str| {
-        let node = graph.node(graph.producer(tensor)?);
-        (node.operator == operator && is_plain_call(node)).then_some(node)
-    };
-    let is_int8 = |node: &Node, from: usize| {
-        let code = f64::from(DType::Int8.code());
-        [(from, -128.0), (from + 1, 127.0), (from + 2, code)].iter().all(|(i, v)| node.number(*i) == Some(*v))
-    };
-    let (back, [choosing, quantising, _]) =
-        [BY_TOKEN, BY_TENSOR].into_iter().find_map(|names| Some((call(x, names[2])?, names)))?;
-    let there = call(back.input(0)?, quantising)?;
-    let choice = call(there.input(1)?, choosing)?;
-    let code = f64::from(DType::Int8.code());
-    let scheme = if choosing == BY_TOKEN[0] {
-        (choice.number(1) == Some(code)).then_some(RowScheme::PerToken)?
-    } else {
-        let stated = [choice.number(1), choice.number(2), choice.number(4)];
-        let least_scale = choice.number(3)? as f32;
-        // A scale of nothing but zeros, and its inverse, are numbers.
-        let is_scale = (1e-30..1e30).contains(&least_scale);
-        (stated == [Some(-128.0), Some(127.0), Some(code)] && is_scale)
-            .then_some(RowScheme::PerTensor { least_scale })?
-    };
-    let (floats, parameters) = (there.input(0)?, [there.input(1)?, there.input(2)?]);
-    let spec = &graph.tensor(floats).spec;
-    let is_alike = choice.outputs.as_slice() == parameters
-        && choice.input(0) == Some(floats)
-        && [back.input(1)?, back.input(2)?] == parameters
-        && is_int8(there, 3)
-        && is_int8(back, 3)
-        && graph.tensor(back.input(0)?).spec.dtype == DType::Int8
-        && spec.dtype == DType::Float32
-        && spec.dim_order.is_contiguous()
-        && graph.tensor(x).spec == *spec;
-    is_alike.then_some((scheme, floats))
+    matches!(operation, IntegerOperation::Linear { .. }).then_some(())?;
+    let QuantisedRows { scheme, floats, view } = QuantisedRows::find(graph, host, x)?;
+    Some((IntegerInput::Rows { scheme }, floats, view))
 }
 
 type Operands = (TensorId, TensorId, Option<TensorId>);
@@ -292,19 +249,6 @@ fn fuse(graph: &mut Graph, host: &mut dyn Host, id: NodeId, layer: &Layer) -> Re
     Ok(false)
 }
 
-/// `floats` as `view` shows what is computed of it, where `view` stands: sizes may be computed values.
-fn viewed(graph: &mut Graph, view: NodeId, floats: TensorId) -> TensorId {
-    let mut draft = graph.node(view).draft();
-    let (Some(from), Some(to)) = (graph.node(view).input(0), graph.node(view).output()) else {
-        return floats;
-    };
-    let seen = graph.new_tensor(graph.tensor(to).spec.clone());
-    draft.rename(from, floats);
-    draft.rename(to, seen);
-    graph.insert_before(view, draft);
-    seen
-}
-
 /// What may be computed with the layer `id`, whose result is `y`, the longest first.
 fn tails(graph: &Graph, id: NodeId, y: TensorId) -> Vec<Tail> {
     let mut tails = vec![Tail { nodes: vec![id], clamp: None, output: IntegerOutput::Float, out: y }];
@@ -411,8 +355,10 @@ fn is_zero(graph: &Graph, host: &dyn Host, zeros: TensorId) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rows::{BY_TENSOR, BY_TOKEN};
     use super::*;
     use crate::graph::testing::{AnyKernel, Builder};
+    use crate::integer::RowScheme;
 
     /// x → linear → relu → quantise, all of it in [`Builder`].
     fn quantised_linear(weight_scale: f64) -> (Builder, [TensorId; 3]) {

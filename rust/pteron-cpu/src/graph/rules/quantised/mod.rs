@@ -1,10 +1,13 @@
 //! What the rules about quantised tensors share: calls of `quantize_per_tensor` and `dequantize_per_tensor` whose numbers
 //! are known at load.
 
+pub(super) mod affine_rows;
 pub(super) mod fuse_integer;
 mod margins_of_zeros;
 pub(super) mod move_dequantise;
 pub(super) mod move_quantise;
+pub(super) mod multiply_rows;
+pub(super) mod rows;
 
 use crate::graph::{Argument, Graph, Node, NodeId, TensorId};
 use pteron_core::DType;
@@ -12,18 +15,6 @@ use pteron_core::DType;
 pub(super) const QUANTISE: &str = "quantized_decomposed::quantize_per_tensor.out";
 pub(super) const DEQUANTISE: &str = "quantized_decomposed::dequantize_per_tensor.out";
 pub(super) const DEQUANTISE_CHANNELS: &str = "quantized_decomposed::dequantize_per_channel.out";
-
-/// Operators that choose parameters, quantise by them and dequantise again.
-pub(super) const BY_TOKEN: [&str; 3] = [
-    "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
-    "quantized_decomposed::quantize_per_token.out",
-    "quantized_decomposed::dequantize_per_token.out",
-];
-pub(super) const BY_TENSOR: [&str; 3] = [
-    "quantized_decomposed::choose_qparams.Tensor_out",
-    "quantized_decomposed::quantize_per_tensor.Tensor_out",
-    "quantized_decomposed::dequantize_per_tensor.Tensor_out",
-];
 
 /// How the integers of a tensor stand for numbers: `(q - zero) * scale`, q from `low` to `high`.
 #[derive(Debug, Clone, Copy, PartialEq)]
