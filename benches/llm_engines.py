@@ -151,6 +151,7 @@ def _watch(times: list[float]) -> Any:
 OPEN: dict[str, Callable[[Path, int], Generate]] = {
     "pteron": open_pteron,
     "pteron packed": open_pteron,
+    "pteron dynamic": open_pteron,
     "llama.cpp": open_llama_cpp,
     "onnxruntime": open_onnxruntime,
     "openvino": open_openvino,

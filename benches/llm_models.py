@@ -119,11 +119,13 @@ def _tokens(vocabulary: int) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-def make_pteron(weights: Path, target: Path, name: str, scheme: str, packed: bool) -> None:
+def make_pteron(weights: Path, target: Path, scheme: str, engine: str) -> None:
     """`pteron.llm.export`."""
     import pteron.llm
 
-    pteron.llm.export(weights, target, max_seq_len=CONTEXT, packed_weights=packed, **_PTERON[scheme])
+    how = {"scheme": f"{scheme}-dynamic"} if "dynamic" in engine else _PTERON[scheme]
+    packed = engine.endswith("packed")
+    pteron.llm.export(weights, target, max_seq_len=CONTEXT, packed_weights=packed, **how)
 
 
 def make_gguf(weights: Path, target: Path, name: str, scheme: str) -> None:
@@ -221,7 +223,7 @@ def make(engine: str, scheme: str, weights: Path, target: Path, name: str, packa
     """Writes what the engine runs into the folder."""
     target.mkdir(parents=True, exist_ok=True)
     if engine.startswith("pteron"):
-        make_pteron(weights, target, name, scheme, engine.endswith("packed"))
+        make_pteron(weights, target, scheme, engine)
     elif engine == "gguf":
         make_gguf(weights, target, name, scheme)
     else:

@@ -15,6 +15,9 @@ each model, scheme and number of threads:
   processes between the engines' measured with as many threads;
 - peak: MiB of the process beyond its imports, beside the size of its files.
 
+"pteron dynamic" has schemes whose linear layers multiply bytes with bytes (`int4-dynamic`, `int8-dynamic`), as the
+peers do in 8 and 4 bits; "pteron" multiplies floats.
+
 Medians of processes; the ratio is that of decode times to the fastest peer's. First tokens of f32 are equal
 in all engines, or the run ends. Libraries of the peers are in an environment of
 their own (`make bench-llm` makes it); `--peers` names its Python. An engine that has no such scheme, or
@@ -55,6 +58,7 @@ class Engine(NamedTuple):
 ENGINES = {
     "pteron": Engine("pteron", False, False, SCHEMES),
     "pteron packed": Engine("pteron packed", False, False, SCHEMES),
+    "pteron dynamic": Engine("pteron dynamic", False, False, ("int8", "int4")),
     "llama.cpp": Engine("gguf", True, True, SCHEMES),
     "onnxruntime": Engine("onnxruntime", False, True, ("f32", "int8", "int4")),
     "openvino": Engine("gguf", True, True, ("int8", "int4")),
@@ -63,6 +67,7 @@ ENGINES = {
 MODULES = {
     "pteron": "pteron.llm",
     "pteron packed": "pteron.llm",
+    "pteron dynamic": "pteron.llm",
     "llama.cpp": "llama_cpp",
     "onnxruntime": "onnxruntime_genai",
     "openvino": "openvino_genai",

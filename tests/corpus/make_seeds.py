@@ -3,7 +3,7 @@
 They are small, and between them have everything that files can have. Run by hand when the exporter writes
 something new:
 
-    PYTHONPATH=python python -m tests.corpus.make_seeds
+    python -m tests.corpus.make_seeds
 
 A program that needs a data file has it beside it, under its own name.
 """
@@ -238,7 +238,21 @@ def programs() -> dict[str, ExecutorchProgramManager]:
         torch.manual_seed(0)
         model, example = QUANTIZED[name]()
         made["quantized_" + name.replace(" ", "_")] = _lower(export(model, (example,)))
+    for name, options in (("quantized_rows", {}), ("quantized_rows_packed", {"packed_weights": True})):
+        made[name] = _lower(_rows_of_four_bits(), **options)
     return made
+
+
+def _rows_of_four_bits() -> ExportedProgram:
+    """torchao's dynamic form: rows quantised by what they hold, weights of 4 bits in groups."""
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerGroup, quantize_
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Tanh(), nn.Linear(64, 36)).eval()
+    four_bits = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
+    groups = PerGroup(32)
+    quantize_(model, Int8DynamicActivationIntxWeightConfig(weight_dtype=four_bits, weight_granularity=groups))
+    return export(model, (torch.randn(2, 64),))
 
 
 def main() -> None:

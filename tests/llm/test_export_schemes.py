@@ -46,6 +46,7 @@ def _ids() -> torch.Tensor:
         "int4-weight",
         pytest.param("int8-weight", marks=only_in("LLM")),
         pytest.param("int8-dynamic", marks=only_in("LLM")),
+        "int4-dynamic",
     ],
 )
 def test_schemes(scheme: str, tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ def test_schemes(scheme: str, tmp_path: Path) -> None:
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
-@pytest.mark.parametrize("scheme", ["int8-weight", "int4-weight", "int8-dynamic"])
+@pytest.mark.parametrize("scheme", ["int8-weight", "int4-weight", "int8-dynamic", "int4-dynamic"])
 def test_blocks_of_rows_give_what_the_whole_gives(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def logits_of_program(model: Any, folder: Path, rows: torch.Tensor, scheme: Any)
         pytest.param("int8-weight", 0.005, marks=only_in("LLM")),
         pytest.param("int8-dynamic", 0.02, marks=only_in("LLM")),
         ("int4-weight", 0.05),
+        ("int4-dynamic", 0.05),
     ],
 )
 def test_perplexity_is_that_of_eager(

@@ -170,6 +170,7 @@ def test_named_layers_and_those_with_a_large_error_stay_float() -> None:
     [
         ("int8-dynamic", [("first", "int8-dynamic"), ("last", "int8-dynamic")]),
         ("int4-weight", [("table", "int8-weight"), ("first", "int4-weight"), ("last", "int4-weight")]),
+        ("int4-dynamic", [("table", "int8-weight"), ("first", "int4-dynamic"), ("last", "int4-dynamic")]),
         ("auto", [("first", "int8-dynamic"), ("last", "int8-dynamic")]),
     ],
 )

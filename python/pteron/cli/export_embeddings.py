@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=count, default=32, help="texts of a call at most (default: 32)")
     parser.add_argument(
         "--scheme",
-        choices=("int8-weight", "int4-weight", "int8-dynamic"),
+        choices=("int8-weight", "int4-weight", "int8-dynamic", "int4-dynamic"),
         help="quantise the weights (default: as they are)",
     )
     parser.add_argument("--packed-weights", action="store_true", help="store weights as load would pack them")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-Scheme = Literal["int8-weight", "int4-weight", "int8-dynamic"]
+Scheme = Literal["int8-weight", "int4-weight", "int8-dynamic", "int4-dynamic"]
 
 
 def export(

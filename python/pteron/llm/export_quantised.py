@@ -66,8 +66,13 @@ def _config(scheme: str, module: nn.Linear | nn.Embedding, is_rows: bool) -> Any
             weight_dtype=torch.int8, weight_granularity=ao.PerAxis(0)
         )
     is_divided = module.weight.shape[1] % _GROUP == 0
-    if scheme == "int4-weight" and isinstance(module, nn.Linear) and is_divided and not is_rows:
-        return ao.IntxWeightOnlyConfig(weight_dtype=_INT4, granularity=ao.PerGroup(_GROUP))
+    if isinstance(module, nn.Linear) and is_divided and not is_rows:
+        if scheme == "int4-weight":
+            return ao.IntxWeightOnlyConfig(weight_dtype=_INT4, granularity=ao.PerGroup(_GROUP))
+        if scheme == "int4-dynamic":
+            return ao.Int8DynamicActivationIntxWeightConfig(
+                weight_dtype=_INT4, weight_granularity=ao.PerGroup(_GROUP)
+            )
     return ao.IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=ao.PerAxis(0))
 
 

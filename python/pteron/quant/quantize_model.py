@@ -16,7 +16,7 @@ from pteron.quant.report import QuantizationReport
 from pteron.quant.static_flow import quantize_static
 from pteron.quant.weight_flow import quantize_weights
 
-Scheme = Literal["int8", "int8-dynamic", "int4-weight", "auto"]
+Scheme = Literal["int8", "int8-dynamic", "int4-weight", "int4-dynamic", "auto"]
 
 LAYER_LIMIT = 0.1
 """The error of a layer, as a part of its result, above which `quantize` leaves it in float."""
@@ -41,6 +41,7 @@ def quantize(
       from its values in the call.
     - `"int4-weight"`: weights of linear layers have 4 bits in groups of 32, those of embeddings 8 bits by
       row; activations are float32.
+    - `"int4-dynamic"`: as `"int4-weight"`, and inputs of linear layers of 4 bits as in `"int8-dynamic"`.
     - `"auto"`: `"int8"` where the model has convolutions and calibration is given, else `"int8-dynamic"`.
 
     A layer whose result changes by more than `layer_limit` stays in float32. The report is an attribute of

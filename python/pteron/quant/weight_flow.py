@@ -14,7 +14,7 @@ from pteron.quant.layer_errors import relative_error
 from pteron.quant.report import LayerReport
 from pteron.quant.torchao_parts import torchao
 
-#: Columns that share a scale in "int4-weight": what the packed formats of runtimes have.
+#: Columns that share a scale at 4 bits: what the packed formats of runtimes have.
 GROUP = 32
 _INT4: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
 
@@ -84,6 +84,11 @@ def _plan(scheme: str, module: nn.Module) -> _Plan | None:
     if isinstance(module, nn.Embedding) or weight.shape[1] % GROUP:
         rows = ao.IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=ao.PerAxis(0))
         return _Plan("int8-weight", 8, None, rows)
+    if scheme == "int4-dynamic":
+        both = ao.Int8DynamicActivationIntxWeightConfig(
+            weight_dtype=_INT4, weight_granularity=ao.PerGroup(GROUP)
+        )
+        return _Plan(scheme, 4, GROUP, both)
     groups = ao.IntxWeightOnlyConfig(weight_dtype=_INT4, granularity=ao.PerGroup(GROUP))
     return _Plan("int4-weight", 4, GROUP, groups)
 

@@ -2,7 +2,7 @@
 //! programs, mutated files, fuzz targets.
 
 /// Rules whose results round in another order; all others give the very same bytes (`docs/why/load-time-rewrites.md`).
-pub const ROUNDED: [&str; 12] = [
+pub const ROUNDED: [&str; 13] = [
     "fold_layout",
     "fold_batch_norm",
     "fold_affine",
@@ -15,6 +15,7 @@ pub const ROUNDED: [&str; 12] = [
     "fuse_weight_only",
     "fold_weights",
     "fuse_integer",
+    "multiply_quantised_rows",
 ];
 
 /// The rule that spreads NaN and infinity to neighbouring pixels, which random programs are full of: its kernel's own

@@ -142,3 +142,6 @@ impl<'a> Reader<'a> {
         shape.len() == rows.len() && shape.last() == Some(&1) && shape[..leading] == rows[..leading]
     }
 }
+
+#[cfg(test)]
+mod tests;
