@@ -1,9 +1,11 @@
-"""Linear layers of PT2E's dynamic int8: in integers, with the rule that fuses them off, and in float32.
+"""Linear layers whose inputs become int8 in the call: in integers, with the rules that fuse them off, in floats.
 
     python benches/dynamic_int8.py [--rows 1 128] [--threads 1]
 
-Eight layers of 768 x 3072 with GELU between them, quantised by `PteronQuantizer(is_dynamic=True)`. The three
-run in turn in one process; printed is the shortest of 15 calls each, in milliseconds.
+Eight layers of 768 x 3072 with GELU between them, quantised by `PteronQuantizer(is_dynamic=True)` (PT2E) and by
+`pteron.quant.quantize` (torchao's forms, with a scale for each row; weights of 8 bits, and of 4 in groups
+of 32); `int4-weight` multiplies floats. All run in turn in one process; printed is the shortest of 15 calls
+each, in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 import pteron
 from pteron.exir import to_edge
-from pteron.quant import PteronQuantizer
+from pteron.quant import PteronQuantizer, quantize
 
 CALLS = 15
 WIDTH, INNER, PAIRS = 768, 3072, 4
@@ -52,13 +54,14 @@ def main() -> None:
     for rows in options.rows:
         torch.manual_seed(0)
         module, x = network(), torch.randn(rows, WIDTH)
-        integers, floats = exported(quantised(module, x), x), exported(module, x)
+        files = {"PT2E int8": exported(quantised(module, x), x), "f32": exported(module, x)}
+        for scheme in ("int8-dynamic", "int4-dynamic", "int4-weight"):
+            files[scheme] = exported(quantize(module, (x,), scheme=scheme, layer_limit=1.0), x)
+        cases = [(name, file, []) for name, file in files.items()]
+        for name in ("PT2E int8", "int8-dynamic", "int4-dynamic"):
+            cases.append((f"{name} unfused", files[name], ["fuse_integer", "multiply_quantised_rows"]))
         calls = {}
-        for name, file, rules in (
-            ("int8", integers, []),
-            ("unfused", integers, ["fuse_integer"]),
-            ("f32", floats, []),
-        ):
+        for name, file, rules in cases:
             runtime = pteron.Runtime(num_threads=options.threads, disabled_rules=rules)
             calls[name] = pteron.load(file, runtime=runtime).load_method("forward")
         best = dict.fromkeys(calls, float("inf"))

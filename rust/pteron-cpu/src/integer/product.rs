@@ -4,7 +4,7 @@
 use super::columns::{Columns, Numbers};
 use super::gather::Widen;
 use super::kit::Kit;
-use super::tile::{Ending, Finish, Registers, Tile};
+use super::tile::{Ending, Finish, Registers, Tile, TileFn};
 use crate::gemm::part;
 use crate::packed::s8_nr32k4_v1::{NR, Panels, QUAD};
 use pteron_core::Grid;
@@ -163,15 +163,17 @@ impl Product {
         target: Target,
         (Sums(sums), registers): (&mut Sums, &mut Registers),
     ) {
-        let (Some(group_parts), Some(tile)) =
-            (self.groups.get(group), range.len().checked_sub(1).and_then(|i| self.kit.tiles.get(i)))
-        else {
+        let of_rows =
+            |tiles: &'static [TileFn]| range.len().checked_sub(1).and_then(|i| tiles.get(i)).copied();
+        let whole = of_rows(self.kit.whole).map(|tile| (tile, NR));
+        let found = whole.or_else(|| of_rows(self.kit.tiles).map(|tile| (tile, self.kit.columns)));
+        let (Some(group_parts), Some((tile, step))) = (self.groups.get(group), found) else {
             return;
         };
         let column = panel * NR;
         let columns = NR.min(self.n - column);
         let first = group_parts.panels.as_ptr().wrapping_add(panel * group_parts.panels.stride());
-        for at in (0..columns).step_by(self.kit.columns) {
+        for at in (0..columns).step_by(step) {
             let t = Tile {
                 rows: rows.first.wrapping_add(range.start * rows.stride),
                 stride: rows.stride,

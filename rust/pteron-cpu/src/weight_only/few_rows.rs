@@ -9,10 +9,13 @@
 use super::panels::Width;
 use super::weights::{PanelAt, Weights};
 use crate::gemm::FewRows;
+use crate::gemm::tile::prefetch;
 use crate::packed::f32_nr32_v1::NR;
 use pteron_kernels::vector_math::{Simd, SimdTask};
 use std::ops::Range;
 
+/// Bytes of a panel that are fetched ahead: it comes from memory.
+const AHEAD: usize = 2048;
 /// Longest run of k that is summed before it is scaled; even.
 const SEGMENT: usize = 256;
 
@@ -160,6 +163,7 @@ impl<S: Simd, const W: usize> Segment<S, W> {
             if NIBBLES {
                 let pairs = const { if U < 2 { 1 } else { U / 2 } };
                 while at + 2 * pairs <= k.end {
+                    prefetch(self.at.quantised.wrapping_add(at / 2 * NR + AHEAD));
                     for i in 0..pairs {
                         self.pair::<R, U, ZEROS>(at + 2 * i, i, &mut sums);
                     }
@@ -177,6 +181,9 @@ impl<S: Simd, const W: usize> Segment<S, W> {
                 }
             } else {
                 while at + U <= k.end {
+                    for line in (0..U * NR).step_by(64) {
+                        prefetch(self.at.quantised.wrapping_add(at * NR + AHEAD + line));
+                    }
                     for (u, sums) in sums.iter_mut().enumerate() {
                         self.byte_row::<R, ZEROS>(at + u, sums);
                     }

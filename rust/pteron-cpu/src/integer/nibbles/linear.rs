@@ -1,4 +1,5 @@
-//! The kernel: a phase that quantises rows into the shared scratch, a phase of products. Unsafe island.
+//! The kernel: a phase that quantises rows into the shared scratch, a phase of products; few rows are quantised by each chunk for
+//! itself. Unsafe island.
 #![allow(unsafe_code, reason = "rows are addressed by stride, and chunks share the result")]
 
 use super::kit::Kit;
@@ -18,8 +19,10 @@ use std::sync::Arc;
 const CHOSEN: usize = 32 << 10;
 /// Rows that meet a panel while it is in the cache.
 const BLOCK_ROWS: usize = 96;
-/// Work that a chunk should have at least, in nanoseconds: a hundred times what claiming it costs.
-const SMALLEST_CHUNK_NS: usize = 16_000;
+/// Rows that each chunk quantises for itself: that takes less than to wait for another phase.
+const FEW_ROWS: usize = 2;
+/// Work that a chunk should have at least, in nanoseconds: fifty times what claiming it costs.
+const SMALLEST_CHUNK_NS: usize = 8_000;
 /// Work that it should have at most: cancellation is polled between chunks.
 const LARGEST_CHUNK_NS: usize = 1_000_000;
 /// Chunks that are enough for any number of threads this engine is tuned for.
@@ -58,8 +61,8 @@ pub(super) struct Split {
     panel_parts: usize,
 }
 
-/// Where the parts of the shared scratch are.
-struct Shared {
+/// Where the parts of a scratch for rows are.
+struct Quantised {
     bytes: *mut u8,
     starts: *mut u32,
     zeros: *mut f32,
@@ -81,16 +84,20 @@ impl Linear {
         CHOSEN.div_ceil(self.k.max(1))
     }
 
-    /// Bytes of the parts of the shared scratch, in order.
-    fn shared_parts(&self) -> [usize; 4] {
-        let words = |count: usize| self.most_rows.saturating_mul(count).saturating_mul(size_of::<u32>());
-        [self.most_rows.saturating_mul(self.stride()), words(self.blocks()), words(1), words(1)]
+    /// Bytes of the parts of a scratch for so many rows, in order.
+    fn parts(&self, rows: usize) -> [usize; 4] {
+        let words = |count: usize| rows.saturating_mul(count).saturating_mul(size_of::<u32>());
+        [rows.saturating_mul(self.stride()), words(self.blocks()), words(1), words(1)]
     }
 
-    fn shared(&self, scratch: *mut u8) -> Shared {
-        let [bytes, starts, zeros, _] = self.shared_parts();
+    fn bytes_for(&self, rows: usize) -> usize {
+        self.parts(rows).into_iter().fold(0, usize::saturating_add)
+    }
+
+    fn quantised(&self, scratch: *mut u8, rows: usize) -> Quantised {
+        let [bytes, starts, zeros, _] = self.parts(rows);
         let at = |offset: usize| scratch.wrapping_add(offset);
-        Shared {
+        Quantised {
             bytes: scratch,
             starts: at(bytes).cast(),
             zeros: at(bytes + starts).cast(),
@@ -106,17 +113,22 @@ impl Linear {
             (panel_products / self.kit.products_per_ns).max(self.panels.stride() / BYTES_PER_NS).max(1);
         let total_ns = panel_ns.saturating_mul(panels).saturating_mul(row_parts);
         let target_ns = (total_ns / ENOUGH_CHUNKS).clamp(SMALLEST_CHUNK_NS, LARGEST_CHUNK_NS);
+        // Ten times what it takes to quantise rows, where each chunk does.
+        let target_ns = if rows <= FEW_ROWS { target_ns.max(5 * rows * self.k) } else { target_ns };
         let panel_parts = panel_ns.saturating_mul(panels).div_ceil(target_ns).clamp(1, panels.max(1));
         let chunk_ns = total_ns / (row_parts * panel_parts);
         (Split { rows, row_parts, panels, panel_parts }, chunk_ns)
     }
 
-    /// Quantises rows `range` into the shared scratch.
-    fn choose(&self, args: &Args<'_>, range: Range<usize>, shared: &Shared) -> Result<()> {
+    /// Quantises rows `range` into a scratch.
+    ///
+    /// # Safety
+    /// The scratch has room for the rows, and nobody else writes what is theirs.
+    unsafe fn choose(&self, args: &Args<'_>, range: Range<usize>, shared: &Quantised) -> Result<()> {
         let (k, stride, blocks, n) = (self.k, self.stride(), self.blocks(), range.len());
         let input = args.tensor(0)?.ptr::<f32>()?;
-        // SAFETY: the rows exist in the input (`bind` counted them) and in the shared scratch, which has room for
-        // `most_rows`; no other chunk has these rows; parts of the scratch begin at multiples of four.
+        // SAFETY: the rows exist in the input (`bind` counted them) and in the scratch, which nobody else writes, as the caller
+        // promises; parts of the scratch begin at multiples of four.
         let task = unsafe {
             PrepareRows {
                 rows: std::slice::from_raw_parts(input.add(range.start * k), n * k),
@@ -138,7 +150,7 @@ impl Linear {
     ///
     /// # Safety
     /// The rows were quantised; the output has them, and no other chunk writes these columns of theirs.
-    unsafe fn multiply(&self, rows: Range<usize>, panels: Range<usize>, shared: &Shared, out: *mut f32) {
+    unsafe fn multiply(&self, rows: Range<usize>, panels: Range<usize>, shared: &Quantised, out: *mut f32) {
         let (blocks, groups) = (self.blocks(), self.blocks() / self.blocks_of_group);
         let whole = self.n.next_multiple_of(NR);
         let (sums, scales) = (self.columns.as_ptr().cast::<f32>(), self.scales.as_ptr().cast::<f32>());
@@ -180,7 +192,8 @@ impl GridKernel for Linear {
     type Problem = Split;
 
     fn scratch(&self) -> Scratch {
-        Scratch { per_worker: 0, shared: self.shared_parts().into_iter().fold(0, usize::saturating_add) }
+        let shared = if self.most_rows > FEW_ROWS { self.bytes_for(self.most_rows) } else { 0 };
+        Scratch { per_worker: self.bytes_for(FEW_ROWS), shared }
     }
 
     fn needs(&self, index: usize) -> bool {
@@ -211,24 +224,33 @@ impl GridKernel for Linear {
         let (found, chunk_ns) = self.split(rows);
         *split = found;
         let chunks = [rows.div_ceil(self.chosen_rows()), found.row_parts * found.panel_parts];
-        Ok(Grid::phases(&chunks, chunk_ns))
+        Ok(Grid::phases(if rows <= FEW_ROWS { &chunks[1..] } else { &chunks }, chunk_ns))
     }
 
-    fn run(&self, split: &Split, part_of: Part<'_>) -> Result<()> {
-        let shared = self.shared(part_of.scratch.shared);
-        if part_of.phase == 0 {
+    fn run(&self, split: &Split, mut part_of: Part<'_>) -> Result<()> {
+        let quantised = if split.rows <= FEW_ROWS {
+            let scratch = part_of.take_scratch::<u8>(self.bytes_for(FEW_ROWS))?.as_mut_ptr();
+            let quantised = self.quantised(scratch, FEW_ROWS);
+            // SAFETY: the scratch is this worker's and has room for the rows.
+            unsafe { self.choose(part_of.args, 0..split.rows, &quantised)? };
+            quantised
+        } else {
+            self.quantised(part_of.scratch.shared, self.most_rows)
+        };
+        if part_of.phase == 0 && split.rows > FEW_ROWS {
             let rows = self.chosen_rows();
             let first = part_of.chunk * rows;
-            return self.choose(part_of.args, first..(first + rows).min(split.rows), &shared);
+            // SAFETY: the shared scratch has room for `most_rows`, and no other chunk has these rows.
+            return unsafe { self.choose(part_of.args, first..(first + rows).min(split.rows), &quantised) };
         }
         // Neighbouring chunks share panels.
         let (panel, row) = (part_of.chunk / split.row_parts, part_of.chunk % split.row_parts);
         let rows = part(split.rows, split.row_parts, row);
         let panels = part(split.panels, split.panel_parts, panel);
         let out = part_of.args.output(self.out)?.as_ptr().cast::<f32>();
-        // SAFETY: the phase before quantised all rows; the output is dense f32, has a row for each, and overlaps nothing
+        // SAFETY: all rows are quantised, here or in the phase before; the output is dense f32, has a row for each, and overlaps nothing
         // (alias rule `None`); chunks are of different rows or panels.
-        unsafe { self.multiply(rows, panels, &shared, out) };
+        unsafe { self.multiply(rows, panels, &quantised, out) };
         Ok(())
     }
 }

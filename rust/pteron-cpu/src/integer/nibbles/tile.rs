@@ -2,7 +2,13 @@
 #![allow(unsafe_code, reason = "tiles read rows and panels and write results by address")]
 
 use super::dots::NibbleDots;
+use crate::gemm::tile::prefetch;
 use crate::packed::u4_nr32k8_v1::{BLOCK, BLOCK_BYTES, LINE, NR, ROWS};
+
+/// Bytes of a panel that are fetched ahead of few rows, which meet it once: it comes from memory.
+const AHEAD: usize = 2048;
+/// Those rows.
+const FEW: usize = 2;
 
 /// Rows times a panel.
 pub(super) struct Tile {
@@ -61,11 +67,21 @@ unsafe fn part<D: NibbleDots, const R: usize, const C: usize>(t: &Tile, first: u
         let mut left_in_group = t.in_group;
         for block in 0..t.blocks {
             let row = t.row.add(block * BLOCK);
+            if R <= FEW {
+                for at in (0..C * D::LANES).step_by(16) {
+                    prefetch(scales.wrapping_add(AHEAD / BLOCK_BYTES * NR + at));
+                }
+            }
             let mut sums = [[D::start(0); C]; R];
             for (r, sums) in sums.iter_mut().enumerate() {
                 *sums = [D::start(*t.starts.add(r * t.blocks + block)); C];
             }
             for line in 0..BLOCK / ROWS {
+                if R <= FEW {
+                    for at in (0..C * 4 * D::LANES).step_by(64) {
+                        prefetch(panel.wrapping_add(line * LINE + AHEAD + at));
+                    }
+                }
                 let mut weights = [D::nibbles(panel.add(line * LINE)); C];
                 for (c, weights) in weights.iter_mut().enumerate().skip(1) {
                     *weights = D::nibbles(panel.add(line * LINE + c * 4 * D::LANES));

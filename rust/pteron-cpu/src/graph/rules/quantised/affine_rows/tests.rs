@@ -81,7 +81,8 @@ fn chain(change: Change) -> (Builder, Numbers, [TensorId; 2]) {
         let from = if change == Change::OtherInput { other } else { x };
         let dims = Argument::ints(&[if change == Change::OtherDimension { 0 } else { 1 }]);
         let ends = b.call_with(reducing, vec![tensor(from), dims, Argument::int(0)], &[ROWS]);
-        let zeros = b.call_with("aten::full_like.out", vec![tensor(ends), float(zero), Argument::none()], &[ROWS]);
+        let zeros =
+            b.call_with("aten::full_like.out", vec![tensor(ends), float(zero), Argument::none()], &[ROWS]);
         b.call(operator, &[ends, zeros], &[ROWS])
     };
     let low = end(&mut b, "aten::amin.out", "aten::minimum.out", 0.0);
@@ -97,10 +98,12 @@ fn chain(change: Change) -> (Builder, Numbers, [TensorId; 2]) {
         let q = b.call_with(CASTS[0], vec![tensor(t), Argument::int(0), Argument::ints(&[0, 1])], shape);
         b.cast(q, dtype)
     };
-    let spread = plain(&mut b, "aten::sub.out", [high, low], if change == Change::Alpha { 2 } else { 1 }, &[ROWS]);
+    let spread =
+        plain(&mut b, "aten::sub.out", [high, low], if change == Change::Alpha { 2 } else { 1 }, &[ROWS]);
     let divided = b.call("aten::div.out", &[spread, steps], &[ROWS]);
     let least = if change == Change::LeastScale { 0.0 } else { 1e-10 };
-    let scale = b.call_with("aten::clamp.out", vec![tensor(divided), float(least), Argument::none()], &[ROWS]);
+    let scale =
+        b.call_with("aten::clamp.out", vec![tensor(divided), float(least), Argument::none()], &[ROWS]);
     let scaled = b.call("aten::div.out", &[low, scale], &[ROWS]);
     let rounded = b.call("aten::round.out", &[scaled], &[ROWS]);
     let moved = plain(&mut b, "aten::sub.out", [lowest, rounded], 1, &[ROWS]);
@@ -144,7 +147,17 @@ fn rows_of_torchao_are_known() {
 fn anything_else_stays() {
     use Change::*;
     for change in [
-        Steps, Lowest, Factor, ZeroSide, LeastScale, Limits, Alpha, OtherDimension, OtherInput, OtherScale, OtherZero,
+        Steps,
+        Lowest,
+        Factor,
+        ZeroSide,
+        LeastScale,
+        Limits,
+        Alpha,
+        OtherDimension,
+        OtherInput,
+        OtherScale,
+        OtherZero,
         Maximum,
     ] {
         let (b, host, [_, y]) = chain(change);
