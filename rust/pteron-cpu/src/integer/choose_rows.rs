@@ -139,16 +139,17 @@ fn quantise_rounded(row: &[f32], scale: f32, zero: i32, bytes: &mut [u8]) {
 /// Least and greatest of zero and the numbers; NaN where one of them is.
 #[inline(always)]
 fn range(row: &[f32]) -> (f32, f32) {
-    let (mut low, mut high, mut odd) = ([0f32; WIDTH], [0f32; WIDTH], [false; WIDTH]);
+    // As wide as the numbers, so that all are vectors of the same lanes.
+    let (mut low, mut high, mut odd) = ([0f32; WIDTH], [0f32; WIDTH], [0u32; WIDTH]);
     let (whole, rest) = row.as_chunks::<WIDTH>();
     for chunk in whole {
         for (((x, low), high), odd) in chunk.iter().zip(&mut low).zip(&mut high).zip(&mut odd) {
             *low = if *x < *low { *x } else { *low };
             *high = if *x > *high { *x } else { *high };
-            *odd |= x.is_nan();
+            *odd |= u32::from(x.is_nan());
         }
     }
-    let is_odd = odd.contains(&true) || rest.iter().any(|x| x.is_nan());
+    let is_odd = odd.iter().any(|odd| *odd != 0) || rest.iter().any(|x| x.is_nan());
     let low = low.iter().chain(rest).fold(0f32, |a, x| if *x < a { *x } else { a });
     let high = high.iter().chain(rest).fold(0f32, |a, x| if *x > a { *x } else { a });
     if is_odd { (f32::NAN, f32::NAN) } else { (low, high) }
