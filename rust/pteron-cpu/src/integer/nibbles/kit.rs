@@ -48,7 +48,7 @@ macro_rules! kit {
 kit!(portable, "portable", Portable,; 2; (1, 1) (2, 1));
 // Sums of a block take R x C registers of 16, weights 2 C.
 #[cfg(target_arch = "x86_64")]
-kit!(avx2, "avx2", Avx2, "avx2"; 100; (1, 4) (2, 2) (3, 2) (4, 2));
+kit!(avx2, "avx2", Avx2, "avx2"; 90; (1, 4) (2, 2) (3, 2) (4, 2));
 #[cfg(target_arch = "x86_64")]
 kit!(avx_vnni, "avx_vnni", AvxVnni, "avx2,avxvnni"; 150; (1, 4) (2, 2) (3, 2) (4, 2));
 #[cfg(target_arch = "x86_64")]

@@ -27,8 +27,8 @@ const SMALLEST_CHUNK_NS: usize = 8_000;
 const LARGEST_CHUNK_NS: usize = 1_000_000;
 /// Chunks that are enough for any number of threads this engine is tuned for.
 const ENOUGH_CHUNKS: usize = 32;
-/// Bytes of panels per nanosecond that come from memory.
-const BYTES_PER_NS: usize = 16;
+/// Bytes of panels and scales per nanosecond that come from memory.
+const BYTES_PER_NS: usize = 14;
 
 pub(super) struct Linear {
     pub kit: &'static Kit,
@@ -109,8 +109,8 @@ impl Linear {
         let panels = self.n.div_ceil(NR);
         let row_parts = rows.div_ceil(BLOCK_ROWS).max(1);
         let panel_products = rows.div_ceil(row_parts) * self.k * NR;
-        let panel_ns =
-            (panel_products / self.kit.products_per_ns).max(self.panels.stride() / BYTES_PER_NS).max(1);
+        let panel_bytes = self.panels.stride() + self.blocks() / self.blocks_of_group * NR * size_of::<f32>();
+        let panel_ns = (panel_products / self.kit.products_per_ns).max(panel_bytes / BYTES_PER_NS).max(1);
         let total_ns = panel_ns.saturating_mul(panels).saturating_mul(row_parts);
         let target_ns = (total_ns / ENOUGH_CHUNKS).clamp(SMALLEST_CHUNK_NS, LARGEST_CHUNK_NS);
         // Ten times what it takes to quantise rows, where each chunk does.
