@@ -1,11 +1,11 @@
-"""Linear layers whose inputs become int8 in the call: in integers, with the rules that fuse them off, in floats.
+"""Linear layers whose inputs become int8 in the call: in integers, with these rules off, in floats.
 
     python benches/dynamic_int8.py [--rows 1 128] [--threads 1]
 
-Eight layers of 768 x 3072 with GELU between them, quantised by `PteronQuantizer(is_dynamic=True)` (PT2E) and by
-`pteron.quant.quantize` (torchao's forms, with a scale for each row; weights of 8 bits, and of 4 in groups
-of 32); `int4-weight` multiplies floats. All run in turn in one process; printed is the shortest of 15 calls
-each, in milliseconds.
+Eight layers of 768 x 3072 with GELU between them, quantised by `PteronQuantizer(is_dynamic=True)` (PT2E)
+and by `pteron.quant.quantize` (torchao's forms, with a scale for each row; weights of 8 bits, and of 4 in
+groups of 32); `int4-weight` multiplies floats. All run in turn in one process; printed is the shortest of 15
+calls each, in milliseconds.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def main() -> None:
         for scheme in ("int8-dynamic", "int4-dynamic", "int4-weight"):
             files[scheme] = exported(quantize(module, (x,), scheme=scheme, layer_limit=1.0), x)
         cases = [(name, file, []) for name, file in files.items()]
-        for name in ("PT2E int8", "int8-dynamic", "int4-dynamic"):
-            cases.append((f"{name} unfused", files[name], ["fuse_integer", "multiply_quantised_rows"]))
+        rules = ["fuse_integer", "multiply_quantised_rows"]
+        dynamic = ("PT2E int8", "int8-dynamic", "int4-dynamic")
+        cases += [(f"{name} unfused", files[name], rules) for name in dynamic]
         calls = {}
         for name, file, rules in cases:
             runtime = pteron.Runtime(num_threads=options.threads, disabled_rules=rules)

@@ -15,8 +15,8 @@ each model, scheme and number of threads:
   processes between the engines' measured with as many threads;
 - peak: MiB of the process beyond its imports, beside the size of its files.
 
-"pteron dynamic" has schemes whose linear layers multiply bytes with bytes (`int4-dynamic`, `int8-dynamic`), as the
-peers do in 8 and 4 bits; "pteron" multiplies floats.
+"pteron dynamic" has schemes whose linear layers multiply bytes with bytes (`int4-dynamic`, `int8-dynamic`),
+as the peers do in 8 and 4 bits; "pteron" multiplies floats.
 
 Medians of processes; the ratio is that of decode times to the fastest peer's. First tokens of f32 are equal
 in all engines, or the run ends. Libraries of the peers are in an environment of

@@ -52,7 +52,9 @@ def main() -> None:
     exporting = commands.add_parser("export", help="make the folder (torch)")
     exporting.add_argument("model", help="name or folder of a decoder of transformers, or a .gguf file")
     exporting.add_argument("folder")
-    exporting.add_argument("--scheme", help="weights in fewer bits: int8-weight, int4-weight, int8-dynamic, int4-dynamic")
+    exporting.add_argument(
+        "--scheme", help="weights in fewer bits: int8-weight, int4-weight, int8-dynamic, int4-dynamic"
+    )
     exporting.add_argument("--tokens", type=int, default=2048, help="tokens that a chat may have")
     running = commands.add_parser("run", help="chat (no torch)")
     running.add_argument("folder")
