@@ -1,7 +1,7 @@
 //! Weights: views of stored bytes, or of numbers computed from them.
 //!
 //! Quantised constants become f32 numbers here, `(element - zero_point) * scale`, but for symmetric int8 weights, which stay
-//! bytes with scales ([`scales`]).
+//! bytes with scales ([`scales`]), and for filters of four bits, which stay pairs of numbers with scales ([`pairs`]).
 
 use crate::datatype::Datatype;
 use crate::expansion::{ConstantBytes, ExpandedConstant};
@@ -59,6 +59,79 @@ pub(super) fn scales(value: &Value, payload: &[u8], named: &dyn NamedData) -> Re
         shape,
         strides: DimOrder::contiguous(1).strides(&shape),
         bytes: ConstantBytes::Computed(Arc::new(encoded(&numbers, DType::Float32)?)),
+    })
+}
+
+/// The inputs of an output that share a scale, of a matrix of four-bit numbers whose rows and groups are whole bytes; `None` for any other
+/// value.
+pub(super) fn group_of_pairs(value: &Value) -> Option<usize> {
+    let &[rows, columns] = &*value.dims else { return None };
+    let group = match value.quantisation {
+        Quantisation::Channel { axis: 0, .. } => columns,
+        Quantisation::Group { group_size, .. } => group_size,
+        _ => return None,
+    };
+    let is_whole = rows > 0 && group > 0 && group.is_multiple_of(2) && columns.is_multiple_of(group);
+    (value.datatype.is_nibbles() && is_whole && columns > 0).then_some(group)
+}
+
+/// A matrix of four-bit numbers as one row of a table of `embedding_4bit`: the first number of a pair in the high half, where the
+/// payload has it in the low one.
+pub(super) fn pairs(
+    value: &Value,
+    stored: &StoredBytes,
+    payload: &[u8],
+    named: &dyn NamedData,
+) -> Result<ExpandedConstant> {
+    let bytes = Bytes { payload, named }.of(stored)?;
+    let count = value.dims.numel()? / 2;
+    let bytes = bytes.get(..count).ok_or_else(|| Error::internal("an XNNPACK constant lost elements"))?;
+    let mut turned = AlignedBuffer::zeroed(count)?;
+    turned.as_mut_slice().iter_mut().zip(bytes).for_each(|(to, from)| *to = from.rotate_left(4));
+    let shape = Dims::new(&[1, count])?;
+    Ok(ExpandedConstant {
+        dtype: DType::UInt8,
+        shape,
+        strides: DimOrder::contiguous(2).strides(&shape),
+        bytes: ConstantBytes::Computed(Arc::new(turned)),
+    })
+}
+
+/// The scales of that row, one for each `group` numbers.
+pub(super) fn group_scales(
+    value: &Value,
+    group: usize,
+    payload: &[u8],
+    named: &dyn NamedData,
+) -> Result<ExpandedConstant> {
+    let (Quantisation::Channel { scales, .. } | Quantisation::Group { scales, .. }) = &value.quantisation
+    else {
+        return Err(Error::internal("a value without scales was asked for them"));
+    };
+    let numbers = Bytes { payload, named }.scales(scales)?;
+    let expected = value.dims.numel()?.checked_div(group).unwrap_or_default();
+    if numbers.len() != expected {
+        return Err(Error::program("a weight does not have a scale for each of its groups")
+            .expected(expected.to_string())
+            .got(numbers.len().to_string()));
+    }
+    let shape = Dims::new(&[1, expected])?;
+    Ok(ExpandedConstant {
+        dtype: DType::Float32,
+        shape,
+        strides: DimOrder::contiguous(2).strides(&shape),
+        bytes: ConstantBytes::Computed(Arc::new(encoded(&numbers, DType::Float32)?)),
+    })
+}
+
+/// The index of the only row of such a table.
+pub(super) fn first_row() -> Result<ExpandedConstant> {
+    let shape = Dims::new(&[1])?;
+    Ok(ExpandedConstant {
+        dtype: DType::Int64,
+        shape,
+        strides: DimOrder::contiguous(1).strides(&shape),
+        bytes: ConstantBytes::Computed(Arc::new(AlignedBuffer::zeroed(size_of::<i64>())?)),
     })
 }
 

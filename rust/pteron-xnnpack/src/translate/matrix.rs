@@ -44,6 +44,12 @@ impl Translator<'_> {
 
     /// The filter as `[outputs, inputs]`: a view of a weight, a copy of what a node computed.
     fn filter_rows(&mut self, node: &FullyConnected, dtype: DType) -> Result<Held> {
+        if dtype == DType::Float32
+            && !node.is_inputs_first
+            && let Some(filter) = self.nibble_filter(node.filter)?
+        {
+            return Ok(filter);
+        }
         self.weight(node.filter, dtype, if node.is_inputs_first { &[1, 0] } else { &[0, 1] })
     }
 

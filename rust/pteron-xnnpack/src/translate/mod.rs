@@ -12,8 +12,9 @@
 //! multiplies once; the exact sums are the same as long as f32 holds them, so that results differ where a number lies next to
 //! the middle of two steps, by one step. Values that are quantised when they run take the parameters of
 //! `choose_qparams_per_token_asymmetric`, which are XNNPACK's on machines without unsigned dot products. Elements that only move
-//! (transpose, reshape, slice, copy, concatenation with equal parameters) stay integers. Weights of 4 and 8 bits become f32 at
-//! load; weights of other types than the node's are rounded to it.
+//! (transpose, reshape, slice, copy, concatenation with equal parameters) stay integers. Filters of 4 bits and
+//! symmetric weights of 8 stay as they are, with calls that dequantise them, which rules at load take into products; other quantised
+//! weights become f32 at load, weights of other types than the node's are rounded to it.
 //!
 //! **Refused**, since ExecuTorch 1.5 writes none of it: flags but those of transposed filters, kept dimensions and aligned
 //! corners; places of largest elements in windows that are not whole rows or columns; products of matrices in pairs with other
@@ -26,6 +27,7 @@ mod elementwise;
 mod held;
 mod integers;
 mod matrix;
+mod nibbles;
 mod pooling;
 mod quantised_rows;
 mod rearrange;

@@ -390,8 +390,21 @@ fn a_dynamic_batch_is_what_is_left() {
     assert_eq!(text, "arg1 = aten::view_copy.out(arg0, [-1, 6])  # node 0, debug handle 100\n");
 }
 
+/// The bytes of computed constants, in order.
+fn computed(expansion: &crate::Expansion) -> Vec<Vec<u8>> {
+    let constants = expansion.values.iter().filter_map(|value| match value.as_tensor() {
+        Some(crate::ExpandedTensor::Constant(constant)) => Some(&constant.bytes),
+        _ => None,
+    });
+    let bytes = constants.filter_map(|bytes| match bytes {
+        crate::ConstantBytes::Computed(bytes) => Some(bytes.as_slice().to_vec()),
+        _ => None,
+    });
+    bytes.collect()
+}
+
 #[test]
-fn four_bit_weights_are_unpacked_by_groups() {
+fn four_bit_weights_stay_pairs_with_scales_of_groups() {
     let mut draft = Draft::new();
     let (x, y) = (draft.input(&[1, 4]), draft.output(&[1, 2]));
     // Rows 0..4 and 4..8 less 8; groups of two; scales 1, 2, 3, 0.5 as bf16.
@@ -402,20 +415,25 @@ fn four_bit_weights_are_unpacked_by_groups() {
     let filter = draft.value(&ValueDraft { constant: bytes, quant: Quant::Group(2, scales, 4), ..blank });
     draft.fully_connected([x, filter, NONE, y], 0, None);
     let expansion = draft.expand().unwrap();
-    let found: Vec<f32> = expansion
-        .values
-        .iter()
-        .find_map(|value| match value.as_tensor() {
-            Some(crate::ExpandedTensor::Constant(c)) => match &c.bytes {
-                crate::ConstantBytes::Computed(bytes) => {
-                    Some(bytemuck::cast_slice(bytes.as_slice()).to_vec())
-                }
-                _ => None,
-            },
-            _ => None,
-        })
-        .expect("computed weights");
-    assert_eq!(found, [-8.0, -7.0, -12.0, -10.0, -12.0, -9.0, -1.0, -0.5]);
+    let scales = [1.0f32, 2.0, 3.0, 0.5].map(f32::to_le_bytes).concat();
+    assert_eq!(computed(&expansion), [vec![0x01, 0x23, 0x45, 0x67], scales, vec![0; 8]]);
+    let text = expansion.to_string();
+    assert!(text.contains("embedding_4bit"), "{text}");
+}
+
+#[test]
+fn four_bit_weights_of_odd_rows_are_unpacked() {
+    let mut draft = Draft::new();
+    let (x, y) = (draft.input(&[1, 3]), draft.output(&[1, 2]));
+    // Rows 0, 1, 2 and 4, 5, 6 less 8; scales 1 and 0.5.
+    let bytes = draft.constant(vec![0x10, 0x02, 0x54, 0x06]);
+    let scales = draft.constant([1.0f32, 0.5].map(f32::to_le_bytes).concat());
+    let blank = draft.blank(8, &[2, 3]);
+    let filter = draft.value(&ValueDraft { constant: bytes, quant: Quant::Channel(0, scales, 2), ..blank });
+    draft.fully_connected([x, filter, NONE, y], 0, None);
+    let expansion = draft.expand().unwrap();
+    let floats = [-8.0f32, -7.0, -6.0, -2.0, -1.5, -1.0].map(f32::to_le_bytes).concat();
+    assert_eq!(computed(&expansion), [floats]);
 }
 
 #[test]

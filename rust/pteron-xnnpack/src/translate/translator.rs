@@ -42,6 +42,8 @@ pub(super) struct Translator<'a> {
     weights: HashMap<(usize, DType), Held>,
     /// Constants that are read as bytes, and their scales.
     symmetric: HashMap<usize, (Held, usize)>,
+    /// Filters of four bits, dequantised.
+    pub nibbles: HashMap<usize, Held>,
     /// Tensors in another order, by tensor and permutation.
     permuted: HashMap<(usize, Vec<u8>), Held>,
     /// What rows quantised when they run mean, by value and dimensions of a row: exporters quantise an activation once for
@@ -71,6 +73,7 @@ impl<'a> Translator<'a> {
             real: filled(None, count)?,
             weights: HashMap::new(),
             symmetric: HashMap::new(),
+            nibbles: HashMap::new(),
             permuted: HashMap::new(),
             rows: HashMap::new(),
             writers: filled((0, 0), count)?,
@@ -194,7 +197,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Counts bytes that are computed from stored ones, here or by whoever dequantises them.
-    fn expand(&mut self, nbytes: usize) -> Result<()> {
+    pub(super) fn expand(&mut self, nbytes: usize) -> Result<()> {
         let left = self.expandable.checked_sub(nbytes);
         self.expandable = left.ok_or_else(|| {
             Error::limit("weights of an XNNPACK payload become larger than their bytes explain")
