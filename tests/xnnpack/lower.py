@@ -21,7 +21,22 @@ from tests.xnnpack.models import CASES, Case, file_name
 
 
 def quantized(model: nn.Module, inputs: tuple[torch.Tensor, ...], kind: str) -> nn.Module:
-    """The model after PyTorch's quantisation flow, with XNNPACK's quantiser."""
+    """The model after PyTorch's quantisation flow, with XNNPACK's quantiser, or torchao's with four bits."""
+    if kind.startswith("four bits"):
+        from torchao.quantization import (
+            Int8DynamicActivationIntxWeightConfig,
+            PerAxis,
+            PerGroup,
+            quantize_,
+        )
+
+        granularity = PerAxis(0) if kind == "four bits by output" else PerGroup(32)
+        four_bits: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
+        quantize_(
+            model,
+            Int8DynamicActivationIntxWeightConfig(weight_dtype=four_bits, weight_granularity=granularity),
+        )
+        return model
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
         get_symmetric_quantization_config,

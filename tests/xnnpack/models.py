@@ -30,7 +30,8 @@ class Call(nn.Module):
 class Case:
     """What is lowered.
 
-    `quantized`: None, "static" or "dynamic". `sizes`: an axis of the first input whose extent changes, the
+    `quantized`: None, "static", "dynamic", "four bits" (weights in groups, rows of 8 bits) or "four bits by
+    output". `sizes`: an axis of the first input whose extent changes, the
     smallest and largest, and those to run with. `leftover`: may the partitioner leave operators outside?
     `is_bfloat16`: are weights and inputs bfloat16, which the partitioner takes when asked to?
     """
@@ -285,6 +286,17 @@ NETWORKS: dict[str, Case] = {
     "int8 convolutions": Case(convolutions, lambda: (torch.randn(2, 3, 8, 8),), "static"),
     "int8 residual": Case(Residual, lambda: (torch.randn(1, 3, 16, 16),), "static"),
     "int8 mobile": Case(Mobile, lambda: (torch.randn(1, 3, 8, 8),), "static"),
+    "four bits": Case(
+        lambda: nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 5, bias=False)),
+        matrix(6, 64),
+        "four bits",
+        sizes=(0, 1, 9, (1, 9)),
+    ),
+    "four bits by output": Case(
+        lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 40)),
+        matrix(2, 3, 64),
+        "four bits by output",
+    ),
     "dynamic int8": Case(
         lambda: nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 4)), matrix(6, 32), "dynamic"
     ),

@@ -45,6 +45,7 @@ QUICK = {
     "int8 convolutions",
     "int8 mobile",
     "dynamic int8",
+    "four bits",
     "bfloat16",
 }
 NAMES = [name for name in CASES if is_full("XNNPACK") or name in QUICK]
@@ -139,14 +140,25 @@ def test_bfloat16_is_executorchs(files: Path) -> None:
         torch.testing.assert_close(found.double(), wide, rtol=2**-8, atol=2**-8 * float(wide.abs().max()))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if CASES[name].quantized == "dynamic"])
+ROWS = [name for name in NAMES if CASES[name].quantized not in (None, "static")]
+
+
+@pytest.mark.parametrize("name", ROWS)
 def test_dynamic_int8_is_executorchs(name: str, files: Path) -> None:
     content, record = file_of(files, name)
-    (ours,), (theirs,) = results(pteron.load(content), record), record["executorch"]
-    for mine, peer in zip(ours, theirs, strict=True):
-        # A step of the activations is 1/255 of their range.
-        most = 2 / 255 * float(peer.abs().max())
-        np.testing.assert_allclose(mine, peer.numpy(), rtol=0, atol=most)
+    assert "XnnpackBackend" in record["delegates"]
+    for ours, theirs in zip(results(pteron.load(content), record), record["executorch"], strict=True):
+        for mine, peer in zip(ours, theirs, strict=True):
+            # A step of the activations is 1/255 of their range.
+            most = 2 / 255 * float(peer.abs().max())
+            np.testing.assert_allclose(mine, peer.numpy(), rtol=0, atol=most)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name.startswith("four bits")])
+def test_filters_of_four_bits_stay_so(name: str, files: Path) -> None:
+    program = pteron.load(file_of(files, name)[0])
+    kernels = program.kernels()
+    assert sum(kernel.startswith("integer.linear.u4_nr32k8_v1.rows") for kernel in kernels) == 2, kernels
 
 
 def test_methods_share_their_weights(files: Path) -> None:
