@@ -1,14 +1,16 @@
 """Files that ExecuTorch lowered to XNNPACK, run here and in ExecuTorch: alternating processes, medians.
 
-    python benches/xnnpack_files.py [MODEL ...] [--threads 1 2] [--pairs 5] [--int8] [--plain] [--processor]
+    python benches/xnnpack_files.py [MODEL ...] [--threads 1 2] [--pairs 5] [--int8 | --four-bits]
+        [--plain] [--processor]
 
 Both engines run the same file, each in a fresh process on `threads` processors with no other import.
 Printed per model and threads: the time of a call, of loading the program and its method from the page cache,
 and the most memory that the process had beyond what was resident after its imports, until then and with
 calls. Every process reads the file before it measures, so that none of them finds it cold. `--int8` quantises
-the models statically, per channel, first. `--plain` adds our run of the same model lowered without a
-partitioner. `--processor` measures the time that processors worked for the process, which says more on a busy
-machine.
+the models statically, per channel, first; `--four-bits` the weights of linear layers in groups of 32, and
+their inputs by rows to 8 bits (torchao's `Int8DynamicActivationIntxWeightConfig`). `--plain` adds our run of
+the same model lowered without a partitioner. `--processor` measures the time that processors worked for the
+process, which says more on a busy machine.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ def worker(
     return {"run": run, "load": created, "load memory": loaded, "memory": memory.most()}
 
 
-def make_files(folder: Path, name: str, is_int8: bool) -> None:
+def make_files(folder: Path, name: str, options: argparse.Namespace) -> None:
     """Writes the program with and without XNNPACK, and the inputs, with ExecuTorch alone."""
     import numpy as np
     import torch
@@ -120,16 +122,30 @@ def make_files(folder: Path, name: str, is_int8: bool) -> None:
     torch.manual_seed(0)
     model = PUBLISHED[name]()
     module = model.module
-    if is_int8:
+    if options.four_bits:
+        with_four_bits(module)
+    if options.int8:
         import executorch.kernels.quantized  # noqa: F401  (out variants of what the plain file calls)
 
         module = quantized(module, model.arguments)
     for i, argument in enumerate(model.arguments):
         np.save(folder / f"{name}.input{i}.npy", argument.numpy())
-    for suffix, partitioner in (("", [XnnpackPartitioner()]), (".plain", None)):
+    forms = [("", [XnnpackPartitioner()]), *([(".plain", None)] if options.plain else [])]
+    for suffix, partitioner in forms:
         exported = torch.export.export(module, model.arguments, dynamic_shapes=model.dynamic_shapes)
         edge = to_edge_transform_and_lower(exported, partitioner=partitioner)
         (folder / f"{name}{suffix}.pte").write_bytes(edge.to_executorch().buffer)
+
+
+def with_four_bits(module: Any) -> None:
+    """Quantises linear layers in place."""
+    import torch
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerGroup, quantize_
+
+    four_bits = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
+    config = Int8DynamicActivationIntxWeightConfig(weight_dtype=four_bits, weight_granularity=PerGroup(32))
+    linear = torch.nn.Linear
+    quantize_(module, config, lambda part, _: isinstance(part, linear) and part.in_features % 32 == 0)
 
 
 def quantized(module: Any, arguments: tuple[Any, ...]) -> Any:
@@ -205,6 +221,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--files", type=Path)
     parser.add_argument("--int8", action="store_true")
+    parser.add_argument("--four-bits", action="store_true")
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--processor", action="store_true")
     parser.add_argument("--worker")
@@ -217,7 +234,7 @@ def main() -> None:
         print(json.dumps(row))
         return
     if options.make:
-        make_files(options.files, options.models[0], options.int8)
+        make_files(options.files, options.models[0], options)
         return
     from published_models import PUBLISHED
 
@@ -231,8 +248,10 @@ def main() -> None:
     tables.begin(COLUMNS)
     ratios: dict[int, list[dict[str, float]]] = {threads: [] for threads in options.threads}
     for name in options.models or list(PUBLISHED):
-        if not (folder / f"{name}.pte").exists():
-            spawn([name, "--make", "--files", str(folder), *(["--int8"] if options.int8 else [])])
+        if not (folder / f"{name}{'.plain' if options.plain else ''}.pte").exists():
+            flags = {"--int8": options.int8, "--four-bits": options.four_bits, "--plain": options.plain}
+            wanted = [flag for flag, is_on in flags.items() if is_on]
+            spawn([name, "--make", "--files", str(folder), *wanted])
         for threads in options.threads:
             ratios[threads].append(compare(options, folder, name, threads, tables))
     for threads, found in ratios.items():
