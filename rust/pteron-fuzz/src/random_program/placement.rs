@@ -55,7 +55,8 @@ impl Generator<'_> {
     pub(super) fn bytes_of(&self, node: usize) -> usize {
         match &self.method.values[self.nodes[node].value as usize] {
             ValueDraft::Tensor(t) => {
-                let size = if t.scalar_type == DType::Int64.code() { 8 } else { 4 };
+                let is_wide = [DType::Int64, DType::Float64].iter().any(|wide| t.scalar_type == wide.code());
+                let size = if is_wide { 8 } else { 4 };
                 t.sizes.iter().map(|s| *s as usize).product::<usize>() * size
             }
             _ => 0,

@@ -64,6 +64,34 @@ impl Generator<'_> {
         out
     }
 
+    /// `x` with its rows quantised by what they hold, and dequantised again.
+    pub(super) fn rows_there_and_back(&mut self, x: usize) -> usize {
+        self.touch(x);
+        let width = self.nodes[x].width;
+        let of_rows = |dtype| TensorDraft::contiguous(dtype, &[MAX_ROWS, 1]).unwrap();
+        let scale = self.tensor(of_rows(DType::Float64), 1);
+        let zero = self.tensor(of_rows(DType::Int64), 1);
+        let [floats, s, z] = [x, scale, zero].map(|node| self.nodes[node].value);
+        let [low, high, int8] = self.int8()[..] else { return x };
+        let results = self.value(ValueDraft::TensorList([s, z].map(i64::from).into()));
+        let choose = "quantized_decomposed::choose_qparams_per_token_asymmetric";
+        self.kernel(choose, "out", vec![floats, int8, s, z, results]);
+        [x, scale, zero].into_iter().for_each(|node| self.touch(node));
+        let q = self.tensor(TensorDraft::contiguous(DType::Int8, &[MAX_ROWS, width]).unwrap(), width);
+        let integers = self.nodes[q].value;
+        self.call(
+            "quantized_decomposed::quantize_per_token",
+            "out",
+            vec![floats, s, z, low, high, int8, integers],
+        );
+        [q, scale, zero].into_iter().for_each(|node| self.touch(node));
+        let float = self.value(ValueDraft::Int(i64::from(DType::Float32.code())));
+        let out = self.node(width, 2);
+        let args = vec![integers, s, z, low, high, int8, float, self.nodes[out].value];
+        self.call("quantized_decomposed::dequantize_per_token", "out", args);
+        out
+    }
+
     pub(super) fn scheme(&mut self, scale: f64, zero: i64) -> Vec<i32> {
         let scale = self.value(ValueDraft::Double(scale));
         let zero = self.value(ValueDraft::Int(zero));
