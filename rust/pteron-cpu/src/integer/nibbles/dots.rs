@@ -129,28 +129,42 @@ mod x86 {
         sums
     }
 
+    /// What AVX2 and AVX-VNNI share.
+    macro_rules! common {
+        () => {
+            type Block = __m256i;
+            type Nibbles = __m256i;
+            type Quad = __m256i;
+
+            /// # Safety
+            /// As [`NibbleDots`] has it for this method.
+            #[inline(always)]
+            unsafe fn start(word: u32) -> __m256i {
+                // SAFETY: the caller promises AVX2.
+                unsafe { _mm256_set1_epi32(word as i32) }
+            }
+            /// # Safety
+            /// As [`NibbleDots`] has it for this method.
+            #[inline(always)]
+            unsafe fn nibbles(p: *const u8) -> [__m256i; 2] {
+                // SAFETY: the caller promises AVX2 and 32 readable bytes.
+                unsafe { halves_of_bytes(p) }
+            }
+            /// # Safety
+            /// As [`NibbleDots`] has it for this method.
+            #[inline(always)]
+            unsafe fn quad(p: *const i8) -> __m256i {
+                // SAFETY: the caller promises AVX2 and four readable bytes.
+                unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
+            }
+        };
+    }
+
     impl NibbleDots for Avx2 {
         // Of the 32 products of a block, 16 are in a sum: at most 15 · 128 · 16, from at most half of it the other way on.
         const HALVES: bool = true;
-        type Block = __m256i;
-        type Nibbles = __m256i;
-        type Quad = __m256i;
+        common!();
 
-        #[inline(always)]
-        unsafe fn start(word: u32) -> __m256i {
-            // SAFETY: the caller promises AVX2.
-            unsafe { _mm256_set1_epi32(word as i32) }
-        }
-        #[inline(always)]
-        unsafe fn nibbles(p: *const u8) -> [__m256i; 2] {
-            // SAFETY: the caller promises AVX2 and 32 readable bytes.
-            unsafe { halves_of_bytes(p) }
-        }
-        #[inline(always)]
-        unsafe fn quad(p: *const i8) -> __m256i {
-            // SAFETY: the caller promises AVX2 and four readable bytes.
-            unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
-        }
         #[inline(always)]
         unsafe fn add_products(sums: __m256i, weights: __m256i, quad: __m256i) -> __m256i {
             // SAFETY: the caller promises AVX2.
@@ -165,25 +179,8 @@ mod x86 {
 
     impl NibbleDots for AvxVnni {
         const HALVES: bool = false;
-        type Block = __m256i;
-        type Nibbles = __m256i;
-        type Quad = __m256i;
+        common!();
 
-        #[inline(always)]
-        unsafe fn start(word: u32) -> __m256i {
-            // SAFETY: the caller promises AVX2.
-            unsafe { _mm256_set1_epi32(word as i32) }
-        }
-        #[inline(always)]
-        unsafe fn nibbles(p: *const u8) -> [__m256i; 2] {
-            // SAFETY: the caller promises AVX2 and 32 readable bytes.
-            unsafe { halves_of_bytes(p) }
-        }
-        #[inline(always)]
-        unsafe fn quad(p: *const i8) -> __m256i {
-            // SAFETY: the caller promises AVX2 and four readable bytes.
-            unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
-        }
         #[inline(always)]
         unsafe fn add_products(sums: __m256i, weights: __m256i, quad: __m256i) -> __m256i {
             // SAFETY: the caller promises AVX-VNNI.
