@@ -22,6 +22,8 @@ const GROUP: usize = 32;
 const LAYERS: &[[usize; 2]] =
     &[[576, 576], [1536, 576], [576, 1536], [2048, 2048], [5632, 2048], [2048, 5632]];
 const ROWS: &[usize] = &[1, 4, 16, 128];
+/// Bytes of weights that calls of one row read in turn.
+const BEYOND_CACHE_LEVELS: f64 = 128e6;
 
 /// How rows and weights are.
 #[derive(Clone, Copy, PartialEq)]
@@ -167,6 +169,3 @@ fn main() {
         }
     }
 }
-
-/// Bytes of weights that calls of one row read in turn.
-const BEYOND_CACHE_LEVELS: f64 = 128e6;

@@ -171,6 +171,7 @@ impl Linear {
 
     /// Quantises rows `range` into the shared scratch.
     fn choose(&self, args: &Args<'_>, range: Range<usize>, shared: *mut u8) -> Result<()> {
+        let scheme = self.scheme.ok_or_else(|| Error::internal("rows of integers are quantised"))?;
         let (k, stride) = (self.product.k, self.stride());
         let input = args.tensor(0)?.ptr::<f32>()?;
         let [zeros, scales, _] = self.shared_parts().map(|at| shared.wrapping_add(at));
@@ -181,7 +182,7 @@ impl Linear {
             ChooseRows {
                 rows: std::slice::from_raw_parts(input.add(range.start * k), n * k),
                 length: k,
-                scheme: self.scheme.unwrap_or(RowScheme::PerToken),
+                scheme,
                 bytes: std::slice::from_raw_parts_mut(shared.add(range.start * stride), n * stride),
                 stride,
                 zeros: std::slice::from_raw_parts_mut(zeros.cast::<i32>().add(range.start), n),

@@ -2,7 +2,8 @@
 //!
 //! Layers: `spec` (what is computed) → `columns` (factors, limits, biases) → `dots` (dot products of bytes per instruction
 //! set) → `tile` and `gather` (the micro-kernel, its epilogue, rows of bytes) → `kit` (what is compiled, and which of it a
-//! processor gets) → `product` (blocks, chunk grid) → `linear`, `convolution`, `depthwise` (the kernels). `nibbles` has the products of 4-bit weights.
+//! processor gets) → `product` (blocks, chunk grid) → `linear`, `convolution`, `depthwise` (the kernels).
+//! `nibbles` has the products of 4-bit weights.
 //!
 //! Sums are exact, and the floats behind them are computed in one order (`columns`), so every instruction set and any
 //! number of threads give the same bytes. Weights are read from [`crate::packed::s8_nr32k4_v1`].

@@ -8,6 +8,7 @@ mod formats;
 mod packed_format;
 mod parts;
 pub mod s8_nr32k4_v1;
+mod strided_matrix;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod u4_nr32k8_v1;
@@ -16,3 +17,4 @@ pub(crate) use block::pack_block;
 pub use formats::{FORMATS, packed_format};
 pub use packed_format::{DENSE, PackedFormat};
 pub(crate) use parts::{in_parts, share};
+pub(crate) use strided_matrix::StridedMatrix;

@@ -11,9 +11,9 @@
 
 use super::PackedFormat;
 pub use super::block::NR;
-use super::in_parts;
+use super::{StridedMatrix, in_parts};
 use pteron_core::{
-    AlignedBuffer, ConstantView, CpuProfile, DType, Element, Error, PackKey, PackStore, PackedBytes, Result,
+    AlignedBuffer, ConstantView, CpuProfile, DType, Element, PackKey, PackStore, PackedBytes, Result,
 };
 use std::sync::Arc;
 
@@ -83,40 +83,6 @@ impl Panels {
     }
 }
 
-/// A strided matrix, all of which lies inside its storage.
-struct Matrix<'a, T> {
-    elements: &'a [T],
-    shape: [usize; 2],
-    strides: [usize; 2],
-}
-
-impl<'a, T: Element> Matrix<'a, T> {
-    fn of(view: &ConstantView<'a>) -> Result<Matrix<'a, T>> {
-        let (&[rows, columns], &[down, across]) = (&*view.shape, &*view.strides) else {
-            return Err(Error::internal("only a matrix can be packed").got(format!("shape {}", view.shape)));
-        };
-        let elements = view.elements::<T>()?;
-        let last = |extent: usize, stride: usize| extent.saturating_sub(1).checked_mul(stride);
-        let last = last(rows, down)
-            .zip(last(columns, across))
-            .and_then(|(a, b)| a.checked_add(b)?.checked_add(view.offset));
-        if rows > 0 && columns > 0 && last.is_none_or(|last| last >= elements.len()) {
-            return Err(Error::program("a constant's view leaves its storage")
-                .expected(format!("at most {} elements", elements.len()))
-                .got(format!(
-                    "shape {}, strides {}, first element {}",
-                    view.shape, view.strides, view.offset
-                )));
-        }
-        let elements = elements.get(view.offset..).unwrap_or_default();
-        Ok(Matrix { elements, shape: [rows, columns], strides: [down, across] })
-    }
-
-    fn at(&self, row: usize, column: usize) -> T {
-        self.elements[row * self.strides[0] + column * self.strides[1]]
-    }
-}
-
 /// Panels of zeros, each of whose columns `fill` is handed with its place in the panel.
 fn panels(
     threads: usize,
@@ -142,7 +108,7 @@ fn pack<T: Element>(
     view: &ConstantView<'_>,
     unsigned: impl Fn(T) -> u8 + Sync,
 ) -> Result<AlignedBuffer> {
-    let matrix = Matrix::<T>::of(view)?;
+    let matrix = StridedMatrix::<T>::of(view)?;
     let [k, n] = matrix.shape;
     let nbytes = PACKED.nbytes(DType::Int8, &view.shape)?;
     panels(threads, nbytes, k.div_ceil(BLOCK), n, &|column, panel| {
@@ -157,7 +123,7 @@ fn pack<T: Element>(
 }
 
 fn pack_pairs(threads: usize, view: &ConstantView<'_>) -> Result<AlignedBuffer> {
-    let matrix = Matrix::<u8>::of(view)?;
+    let matrix = StridedMatrix::<u8>::of(view)?;
     let [pairs, n] = matrix.shape;
     let nbytes = PACKED_PAIRS.nbytes(DType::UInt8, &view.shape)?;
     panels(threads, nbytes, (pairs * 2).div_ceil(BLOCK), n, &|column, panel| {

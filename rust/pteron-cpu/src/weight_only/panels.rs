@@ -12,9 +12,9 @@
 //! Scales and zero points are matrices of their own, [groups, N], in [`crate::packed::f32_nr32_v1`].
 
 use crate::packed::f32_nr32_v1::{NR, panel_count};
-use crate::packed::{PackedFormat, in_parts};
+use crate::packed::{PackedFormat, StridedMatrix, in_parts};
 use pteron_core::{
-    AlignedBuffer, ConstantView, CpuProfile, DType, Element, Error, PackKey, PackStore, PackedBytes, Result,
+    AlignedBuffer, ConstantView, CpuProfile, DType, Error, PackKey, PackStore, PackedBytes, Result,
 };
 use std::sync::Arc;
 
@@ -102,27 +102,10 @@ pub fn get_or_pack_pairs(
     packs.get_or_pack(PackKey::new(view, PAIRS.name), || pack_pairs(cpu.load_threads, view))
 }
 
-/// The elements of a matrix, its extents and its strides, all of which lie inside.
-fn matrix<'a, T: Element>(view: &ConstantView<'a>) -> Result<(&'a [T], [usize; 2], [usize; 2])> {
-    let (&[k, n], &[stride_k, stride_n]) = (&*view.shape, &*view.strides) else {
-        return Err(Error::internal("only a matrix can be packed").got(format!("shape {}", view.shape)));
-    };
-    let elements = view.elements::<T>()?;
-    let last = |extent: usize, stride: usize| extent.saturating_sub(1).checked_mul(stride);
-    let last = last(k, stride_k)
-        .zip(last(n, stride_n))
-        .and_then(|(a, b)| a.checked_add(b)?.checked_add(view.offset));
-    if k > 0 && n > 0 && last.is_none_or(|last| last >= elements.len()) {
-        return Err(Error::program("a constant's view leaves its storage")
-            .expected(format!("at most {} elements", elements.len()))
-            .got(format!("shape {}, strides {}, first element {}", view.shape, view.strides, view.offset)));
-    }
-    Ok((elements.get(view.offset..).unwrap_or_default(), [k, n], [stride_k, stride_n]))
-}
-
 /// Do all numbers have four bits?
 pub(super) fn are_nibbles(view: &ConstantView<'_>) -> Result<bool> {
-    let (elements, [k, n], [stride_k, stride_n]) = matrix::<i8>(view)?;
+    let StridedMatrix { elements, shape: [k, n], strides: [stride_k, stride_n] } =
+        StridedMatrix::<i8>::of(view)?;
     let has_four = |x: &i8| (-8..8).contains(x);
     // Dense matrices are one run of numbers, whichever way they lie.
     if (stride_k, stride_n) == (1, k) || (stride_k, stride_n) == (n, 1) {
@@ -136,7 +119,8 @@ pub(super) fn are_nibbles(view: &ConstantView<'_>) -> Result<bool> {
 const ROWS: usize = 128;
 
 fn pack(threads: usize, view: &ConstantView<'_>, width: Width) -> Result<AlignedBuffer> {
-    let (elements, [k, n], [stride_k, stride_n]) = matrix::<i8>(view)?;
+    let StridedMatrix { elements, shape: [k, n], strides: [stride_k, stride_n] } =
+        StridedMatrix::<i8>::of(view)?;
     let nbytes = width.format().nbytes(DType::Int8, &view.shape)?;
     let mut packed = AlignedBuffer::zeroed_to_keep(nbytes)?;
     if nbytes == 0 {
@@ -159,7 +143,8 @@ fn pack(threads: usize, view: &ConstantView<'_>, width: Width) -> Result<Aligned
 }
 
 fn pack_pairs(threads: usize, view: &ConstantView<'_>) -> Result<AlignedBuffer> {
-    let (elements, [pairs, n], [stride_pair, stride_n]) = matrix::<u8>(view)?;
+    let StridedMatrix { elements, shape: [pairs, n], strides: [stride_pair, stride_n] } =
+        StridedMatrix::<u8>::of(view)?;
     let nbytes = PAIRS.nbytes(DType::UInt8, &view.shape)?;
     let mut packed = AlignedBuffer::zeroed_to_keep(nbytes)?;
     if nbytes == 0 {

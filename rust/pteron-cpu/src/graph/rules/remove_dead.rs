@@ -2,8 +2,9 @@
 //!
 //! *Before*: `y = permute_copy(x); z = relu(x)`, `y` unread. *After*: `z = relu(x)`.
 //!
-//! Applies to views, copies, casts, pads by known margins, least and largest elements, elementwise functions, matrix products, convolutions and constants that are
-//! dequantised: calls that have no effect but their result and cannot fail on the contents of a tensor. Exact.
+//! Applies to views, copies, casts, pads by known margins, least and largest elements, elementwise functions, matrix products,
+//! convolutions and constants that are dequantised: calls that have no effect but their result and cannot fail on the contents of a
+//! tensor. Exact.
 
 use super::fold_constants::DEQUANTISE;
 use super::fold_padding::{PAD, PADS};

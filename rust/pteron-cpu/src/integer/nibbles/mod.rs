@@ -1,11 +1,12 @@
-//! Products of rows that are quantised at run time with 4-bit weights that have a scale for each column, or for each group of k of a column.
+//! Products of rows that are quantised at run time with 4-bit weights that have a scale for each column, or for each group of k of a
+//! column.
 //!
 //! Layers: `dots` (what an instruction set has) → `tile` (the micro-kernel) → `kit` (what is compiled, and which of it a processor
 //! gets); `rows` (floats to bytes) → `linear` (the kernel). Weights are read from [`crate::packed::u4_nr32k8_v1`].
 //!
 //! *Numbers.* With zero point z and scale s of a row, in blocks of 32 k: the sum of `q * w` of a block is exact. It is multiplied with
-//! the scale of its group and added to the blocks before; z times the sum of the column's weights is taken away, the rest multiplied with s,
-//! the bias added, each step rounded to f32. Every instruction set, number of rows and number of threads gives the same bytes.
+//! the scale of its group and added to the blocks before; z times the sum of the column's weights is taken away, the rest
+//! multiplied with s, the bias added, each step rounded to f32. Every instruction set, number of rows and number of threads gives the same bytes.
 
 mod dots;
 mod kit;

@@ -4,8 +4,8 @@
 //! one scale for each column, `y = weight-only linear of rows(x, Q, s, sums)` of 4-bit ones ([`crate::integer`]), where `sums` are
 //! those of s · Q over each column.
 //!
-//! Applies where the weight is symmetric. Sums of products are exact within a column or a block of 32 of its numbers, where the separate calls
-//! round every sum. Saves the conversions of rows and weights, and multiplies bytes.
+//! Applies where the weight is symmetric. Sums of products are exact within a column or a block of 32 of its numbers, where the
+//! separate calls round every sum. Saves the conversions of rows and weights, and multiplies bytes.
 
 use super::rows::{BY_TOKEN, QuantisedRows, viewed};
 use crate::epilogue::Epilogue;
@@ -52,6 +52,11 @@ fn replace(graph: &mut Graph, host: &mut dyn Host, id: NodeId) -> Result<bool> {
         // Of x as it is now, which is as long and of the same type.
         if !host.can_prepare(graph, &draft)? {
             continue;
+        }
+        // Or a view would be left behind where the floats are not what they were.
+        draft.args[0] = Argument::Tensor(rows.floats);
+        if !graph.can_replace(&[id], &draft) {
+            return Ok(false);
         }
         let x = match rows.view {
             Some(view) => viewed(graph, view, rows.floats),
