@@ -240,7 +240,18 @@ def programs() -> dict[str, ExecutorchProgramManager]:
         made["quantized_" + name.replace(" ", "_")] = _lower(export(model, (example,)))
     for name, options in (("quantized_rows", {}), ("quantized_rows_packed", {"packed_weights": True})):
         made[name] = _lower(_rows_of_four_bits(), **options)
+    made["quantized_symmetric_rows"] = _lower(_symmetric_rows())
     return made
+
+
+def _symmetric_rows() -> ExportedProgram:
+    """torchao's dynamic form with weights of 8 bits: `_int_mm`."""
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Tanh(), nn.Linear(16, 12), nn.ReLU()).eval()
+    quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    return export(model, (torch.randn(2, 3, 16),))
 
 
 def _rows_of_four_bits() -> ExportedProgram:

@@ -5,17 +5,33 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerAxis, PerGroup, quantize_
+from torchao.quantization import (
+    Int8DynamicActivationInt8WeightConfig,
+    Int8DynamicActivationIntxWeightConfig,
+    PerAxis,
+    PerGroup,
+    quantize_,
+)
 
 import pteron
 from pteron.exir import ExecutorchBackendConfig, to_edge
 
 _INT4: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
+
+
+def _by(dtype: torch.dtype, granularity: PerAxis | PerGroup) -> Int8DynamicActivationIntxWeightConfig:
+    return Int8DynamicActivationIntxWeightConfig(weight_dtype=dtype, weight_granularity=granularity)
+
+
 _CONFIGURATIONS = {
-    "int8": (torch.int8, PerAxis(0), "integer.linear.s8_nr32k4_v1.rounded_rows."),
-    "int4, rows": (_INT4, PerAxis(0), "integer.linear.u4_nr32k8_v1.rows."),
-    "int4, groups of 32": (_INT4, PerGroup(32), "integer.linear.u4_nr32k8_v1.rows."),
-    "int4, groups of 64": (_INT4, PerGroup(64), "integer.linear.u4_nr32k8_v1.rows."),
+    "int8": (_by(torch.int8, PerAxis(0)), "integer.linear.s8_nr32k4_v1.rounded_rows."),
+    "int8, symmetric": (
+        Int8DynamicActivationInt8WeightConfig(),
+        "integer.linear.s8_nr32k4_v1.symmetric_rows.",
+    ),
+    "int4, rows": (_by(_INT4, PerAxis(0)), "integer.linear.u4_nr32k8_v1.rows."),
+    "int4, groups of 32": (_by(_INT4, PerGroup(32)), "integer.linear.u4_nr32k8_v1.rows."),
+    "int4, groups of 64": (_by(_INT4, PerGroup(64)), "integer.linear.u4_nr32k8_v1.rows."),
 }
 
 
@@ -36,10 +52,7 @@ class Layers(nn.Module):
 def _quantised(name: str) -> nn.Module:
     torch.manual_seed(0)
     model = Layers().eval()
-    dtype, granularity, _ = _CONFIGURATIONS[name]
-    quantize_(
-        model, Int8DynamicActivationIntxWeightConfig(weight_dtype=dtype, weight_granularity=granularity)
-    )
+    quantize_(model, _CONFIGURATIONS[name][0])
     return model
 
 
@@ -64,7 +77,7 @@ def test_rows_are_multiplied_as_bytes(name: str, shape: tuple[int, ...]) -> None
         result = pteron.export(model, (x,), report=False)
     program = pteron.load(result.buffer)
     kernels = program.kernels()
-    assert sum(kernel.startswith(_CONFIGURATIONS[name][2]) for kernel in kernels) == 2, kernels
+    assert sum(kernel.startswith(_CONFIGURATIONS[name][1]) for kernel in kernels) == 2, kernels
     # Nothing is left of what quantised them; views stay.
     assert not any(kernel.startswith(("amin", "cast", "elementwise")) for kernel in kernels), kernels
     if shape == (1, 0, 192):
@@ -88,8 +101,9 @@ def test_rows_of_one_sign_of_zeros_and_large_ones(name: str) -> None:
         assert float(((found - want.detach()) / size).abs().max()) < 2e-6
 
 
-def test_the_rewrite_has_a_switch() -> None:
-    model, x = _quantised("int4, groups of 32"), _rows(7, 192)
+@pytest.mark.parametrize("name", ["int8, symmetric", "int4, groups of 32"])
+def test_the_rewrite_has_a_switch(name: str) -> None:
+    model, x = _quantised(name), _rows(7, 192)
     result = pteron.export(model, (x,), report=False)
     runtime = pteron.Runtime(disabled_rules=["multiply_quantised_rows"])
     program = pteron.load(result.buffer, runtime=runtime)

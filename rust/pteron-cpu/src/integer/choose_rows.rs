@@ -1,6 +1,6 @@
 //! Rows of floats that are quantised at run time: each with a scale and a zero point of its own, as
 //! `quantized_decomposed::choose_qparams_per_token_asymmetric` and `quantize_per_token`, or torchao's `choose_qparams_affine` and
-//! `quantize_affine`, do it; or all with the same, as `choose_qparams.tensor` and `quantize_per_tensor.tensor` do it; bit for bit.
+//! `quantize_affine` (asymmetric or symmetric), do it; or all with the same, as `choose_qparams.tensor` and `quantize_per_tensor.tensor` do it; bit for bit.
 
 use super::spec::RowScheme;
 use pteron_kernels::vector_math::{Simd, SimdTask};
@@ -103,6 +103,11 @@ pub(super) fn quantised_row(scheme: RowScheme, row: &[f32], bytes: &mut [u8]) ->
             quantise(row, scale, zero, bytes);
             (scale, zero)
         }
+        RowScheme::Symmetric { least_scale } => {
+            let scale = choose_symmetric(ends, least_scale);
+            quantise_rounded(row, scale, 0, bytes);
+            (scale, 0)
+        }
         RowScheme::PerRow { least_scale } | RowScheme::PerTensor { least_scale } => {
             let (scale, zero) = choose_rounded(ends, least_scale);
             quantise_rounded(row, scale, zero, bytes);
@@ -118,6 +123,15 @@ fn choose_rounded((low, high): (f32, f32), least: f32) -> (f32, i32) {
     let scale = if spread < least { least } else { spread };
     // NaN becomes zero.
     (scale, (-128.0 - (low / scale).round_ties_even()).clamp(-128.0, 127.0) as i32)
+}
+
+/// Scale, at least `least`, of an int8 row with these ends and a zero point of zero.
+#[inline(always)]
+fn choose_symmetric((low, high): (f32, f32), least: f32) -> f32 {
+    // Both ends are NaN, or none is.
+    let most = if -low > high { -low } else { high };
+    let scale = most / 127.5;
+    if scale < least { least } else { scale }
 }
 
 /// Numbers are rounded before the zero point is added.

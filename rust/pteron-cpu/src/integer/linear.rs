@@ -74,11 +74,12 @@ pub(super) fn prepare(
         Some(RowScheme::PerTensor { least_scale }) => Some(least_scale),
         _ => None,
     };
-    let kind = match (numbers.has_rows, least_scale) {
-        (true, None) if matches!(scheme, Some(RowScheme::PerRow { .. })) => "rounded_rows.",
-        (true, None) => "rows.",
-        (true, Some(_)) => "one_scale.",
-        (false, _) => "",
+    let kind = match scheme {
+        Some(RowScheme::PerToken) => "rows.",
+        Some(RowScheme::PerRow { .. }) => "rounded_rows.",
+        Some(RowScheme::Symmetric { .. }) => "symmetric_rows.",
+        Some(RowScheme::PerTensor { .. }) => "one_scale.",
+        None => "",
     };
     let name = format!("integer.linear.{FORMAT}.{kind}{}", kit.name);
     let product = Product { kit, numbers, groups: vec![Group { panels, columns }], n, k };

@@ -94,12 +94,29 @@ pub enum RowScheme {
         /// The scale is at least this.
         least_scale: f32,
     },
+    /// As [`RowScheme::PerRow`], of a symmetric type: zero points are zero, the scale is the largest magnitude over 127.5.
+    Symmetric {
+        /// The scale is at least this.
+        least_scale: f32,
+    },
     /// One of each for all rows, as `quantized_decomposed::choose_qparams.tensor` and `quantize_per_tensor.tensor` have it:
     /// int8 from -128 to 127, zero point added behind rounding. Without rows there is no range: an error.
     PerTensor {
         /// The scale is at least this.
         least_scale: f32,
     },
+}
+
+impl RowScheme {
+    /// What is said of a product of such rows.
+    pub fn phrase(self) -> &'static str {
+        match self {
+            RowScheme::PerToken => " of rows",
+            RowScheme::PerRow { .. } => " of rounded rows",
+            RowScheme::Symmetric { .. } => " of symmetric rows",
+            RowScheme::PerTensor { .. } => " of rows with one scale",
+        }
+    }
 }
 
 /// What is written.
@@ -127,12 +144,9 @@ impl fmt::Display for IntegerSpec {
             IntegerOperation::Linear { .. } => "integer linear",
             IntegerOperation::Convolution { .. } => "integer convolution",
         })?;
-        f.write_str(match self.input {
-            IntegerInput::PerTensor { .. } => "",
-            IntegerInput::Rows { scheme: RowScheme::PerToken } => " of rows",
-            IntegerInput::Rows { scheme: RowScheme::PerRow { .. } } => " of rounded rows",
-            IntegerInput::Rows { scheme: RowScheme::PerTensor { .. } } => " of rows with one scale",
-        })?;
+        if let IntegerInput::Rows { scheme } = self.input {
+            f.write_str(scheme.phrase())?;
+        }
         if self.output == IntegerOutput::Float {
             f.write_str(" to f32")?;
         }

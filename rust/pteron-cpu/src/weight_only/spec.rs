@@ -47,10 +47,6 @@ impl fmt::Display for WeightOnlySpec {
         if self.has_zeros {
             f.write_str(", zero points")?;
         }
-        match self.rows {
-            Some(RowScheme::PerRow { .. }) => f.write_str(" of rounded rows"),
-            Some(_) => f.write_str(" of rows"),
-            None => Ok(()),
-        }
+        self.rows.map_or(Ok(()), |scheme| f.write_str(scheme.phrase()))
     }
 }

@@ -13,6 +13,7 @@ mod quantised_activations;
 mod quantised_products;
 mod rows_as_images;
 mod signals;
+mod symmetric_products;
 mod views;
 
 use crate::pseudo_random::PseudoRandom;

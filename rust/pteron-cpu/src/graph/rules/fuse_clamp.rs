@@ -2,11 +2,12 @@
 //!
 //! *Before*: `y = linear(x, W, b); z = relu(y)`. *After*: `z = linear+clamp(x, W, b)`.
 //!
-//! Applies when the clamp is the only reader of `y`. Exact: clamping in registers or from memory gives
+//! Applies when the clamp is the only reader of `y`, to products and convolutions in integers too that are written in floats. Exact: clamping in registers or from memory gives
 //! the same bytes. Saves one pass over the activations.
 
 use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Draft, Graph, Host, NodeId, Op, replace_found};
+use crate::integer::IntegerOutput;
 use pteron_core::Result;
 
 pub(super) const RULE: Rule = Rule {
@@ -29,16 +30,20 @@ fn find(graph: &Graph, consumer: NodeId) -> Option<(Vec<NodeId>, Draft)> {
     let (input, output) = (node.input(0)?, node.output()?);
     let producer = graph.sole_producer(input)?;
     let before = graph.node(producer);
-    let is_fusible = before.op.takes_epilogue()
-        && before.epilogue.clamp.is_none()
-        && before.epilogue.post.is_none()
-        && graph.tensor(input).spec == graph.tensor(output).spec;
-    if !is_fusible {
+    let is_last = before.epilogue.clamp.is_none() && before.epilogue.post.is_none();
+    if !is_last || graph.tensor(input).spec != graph.tensor(output).spec {
         return None;
     }
     let mut draft = before.draft();
     draft.rename(input, output);
-    draft.epilogue.clamp = Some((min, max));
+    match &mut draft.op {
+        // A part of what it computes.
+        Op::Integer(spec) if spec.clamp.is_none() && spec.output == IntegerOutput::Float => {
+            spec.clamp = Some((min, max));
+        }
+        op if op.takes_epilogue() => draft.epilogue.clamp = Some((min, max)),
+        _ => return None,
+    }
     Some((vec![producer, consumer], draft))
 }
 

@@ -20,6 +20,7 @@ mod pointwise;
 mod quantised;
 mod remove_copies;
 mod remove_dead;
+mod rows_behind;
 mod rule;
 mod sink_views;
 mod winograd;

@@ -8,7 +8,7 @@
 
 use super::fold_constants::DEQUANTISE;
 use super::fold_padding::{PAD, PADS};
-use super::quantised::affine_rows::AFFINE;
+use super::quantised::affine_reader::AFFINE;
 use super::quantised::rows::{BY_TENSOR, BY_TOKEN};
 use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Graph, Host, NodeId, Op};

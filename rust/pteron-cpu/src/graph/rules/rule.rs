@@ -15,7 +15,7 @@ pub struct Rule {
     pub apply: fn(&mut Graph, &mut dyn Host) -> Result<usize>,
 }
 
-/// What can take an epilogue.
+/// What can take an epilogue, or becomes what can.
 pub(crate) const WEIGHTED: &[&str] = &[
     "aten::addmm.out",
     "aten::mm.out",
@@ -23,4 +23,5 @@ pub(crate) const WEIGHTED: &[&str] = &[
     "aten::bmm.out",
     "aten::baddbmm.out",
     "aten::convolution.out",
+    "aten::_int_mm.out",
 ];

@@ -193,6 +193,44 @@ fn rows_with_one_scale_are_quantised_as_the_plain_kernels_do_it() {
 }
 
 #[test]
+fn symmetric_rows_are_quantised_as_torchao_does_it() {
+    let least = f32::EPSILON;
+    for (kit, cpu) in kits() {
+        for shape in [[1, 16, 33], [5, 100, 40], [30, 67, 64], [1, 1, 1], [3, 700, 20]] {
+            let [rows, k, n] = shape;
+            let mut x = numbers(rows * k, 9);
+            // The largest magnitude on either side, then rows of zeros, below the least scale, large.
+            x[k / 2] = 40.0;
+            for (row, factor) in x.chunks_mut(k).zip([1.0, -1e4, 0.0, 1e-9, 1e30]) {
+                row.iter_mut().for_each(|v| *v *= factor);
+            }
+            let spec = IntegerSpec {
+                input: IntegerInput::Rows { scheme: RowScheme::Symmetric { least_scale: least } },
+                ..one_scale(least)
+            };
+            let prepare = |ctx: &PrepareContext<'_>| prepare_with(ctx, &spec, |k| k.name == kit);
+            let mut call = SingleCall::of(prepare, &cpu, one_scale_arguments(&x, shape)).unwrap().unwrap();
+            call.call().unwrap();
+            let weights = bytes(n * k, 8);
+            let mut want = Vec::new();
+            for row in x.chunks(k) {
+                let low = row.iter().fold(0f32, |a, v| a.min(*v));
+                let high = row.iter().fold(0f32, |a, v| a.max(*v));
+                let scale = ((-low).max(high) / 127.5).max(least);
+                let inverse = 1.0 / scale;
+                let q: Vec<i64> =
+                    row.iter().map(|v| (v * inverse).round_ties_even().clamp(-128.0, 127.0) as i64).collect();
+                want.extend(weights.chunks(k).enumerate().map(|(c, w)| {
+                    let sum: i64 = q.iter().zip(w).map(|(q, w)| q * i64::from(*w)).sum();
+                    sum as f32 * (scale * (0.01 + c as f32 * 1e-4)) + (c as f32 - 10.0)
+                }));
+            }
+            assert_eq!(call.output::<f32>(4).unwrap(), want, "{kit} {shape:?}");
+        }
+    }
+}
+
+#[test]
 fn one_nan_makes_all_rows_of_one_scale_nan() {
     for (kit, cpu) in kits() {
         let mut x = numbers(40 * 2000, 4);

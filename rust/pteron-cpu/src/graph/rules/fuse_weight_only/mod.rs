@@ -11,11 +11,12 @@
 
 mod pattern;
 
+use super::rows_behind::Product;
 use super::rule::Rule;
 use crate::epilogue::Epilogue;
 use crate::graph::{Argument, Draft, Graph, Host, Op, TensorId};
 use crate::weight_only::WeightOnlySpec;
-use pattern::{Found, Tail, find};
+use pattern::{Found, find};
 use pteron_core::{AlignedBuffer, ConstantView, DType, Dynamism, Result, TensorSpec};
 use smallvec::smallvec;
 
@@ -31,7 +32,9 @@ fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
     for id in graph.ids() {
         let Some(found) = find(graph, id) else { continue };
         let Some(draft) = draft(graph, host, &found)? else { continue };
-        count += usize::from(host.can_prepare(graph, &draft)? && replace(graph, &found, draft));
+        let is_taken = host.can_prepare(graph, &draft)?;
+        let product = Product { nodes: &found.nodes, draft, y: found.y, tail: found.tail.as_ref() };
+        count += usize::from(is_taken && product.put(graph));
     }
     Ok(count)
 }
@@ -73,23 +76,6 @@ fn draft(graph: &mut Graph, host: &mut dyn Host, found: &Found) -> Result<Option
         outputs: smallvec![found.y],
         epilogue: Epilogue::NONE,
     }))
-}
-
-/// Puts the draft in, and the view behind it in the place of the sum that the draft took in; both or none.
-fn replace(graph: &mut Graph, found: &Found, draft: Draft) -> bool {
-    let view = found.tail.as_ref().map(|tail| (tail, view_of(found.y, tail)));
-    let can_view = |(tail, view): &(&Tail, Draft)| graph.can_replace(&[tail.view, tail.sum], view);
-    if !graph.can_replace(&found.nodes, &draft) || !view.as_ref().is_none_or(can_view) {
-        return false;
-    }
-    if let Some((tail, view)) = view {
-        graph.replace(&[tail.view, tail.sum], view);
-    }
-    graph.replace(&found.nodes, draft).is_some()
-}
-
-fn view_of(y: TensorId, tail: &Tail) -> Draft {
-    Draft::view(y, tail.sizes.clone(), tail.result)
 }
 
 /// The numbers of a constant in f32; `None` for dtypes that parameters never have.

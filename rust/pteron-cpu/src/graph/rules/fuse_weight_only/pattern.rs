@@ -1,7 +1,7 @@
 //! Finds products whose weight is dequantised from a constant.
 
-use super::super::sink_views::named_sizes;
-use crate::graph::{Argument, Graph, Node, NodeId, Op, TensorId};
+use crate::graph::rules::rows_behind::{BiasBehind, Tail, is_row, row_call};
+use crate::graph::{Graph, Node, NodeId, Op, TensorId};
 use pteron_core::DType;
 
 const TO_F32: &[&str] = &["dim_order_ops::_to_dim_order_copy.out", "aten::_to_copy.out"];
@@ -24,16 +24,6 @@ pub(super) struct Found {
     pub y: TensorId,
     /// A view of the result and a sum with the bias behind it.
     pub tail: Option<Tail>,
-}
-
-/// `z = add(view(y), bias)`.
-pub(super) struct Tail {
-    pub view: NodeId,
-    pub sum: NodeId,
-    /// Of the view.
-    pub sizes: Argument,
-    /// z.
-    pub result: TensorId,
 }
 
 /// A quantised weight.
@@ -69,7 +59,7 @@ pub(super) fn find(graph: &Graph, id: NodeId) -> Option<Found> {
     };
     let weight = weight_of(graph, node.input(weight)?, is_row_per_output)?;
     let bias = match bias {
-        Some(at) => Some(node.input(at).filter(|t| is_bias(graph, *t, weight.n))?),
+        Some(at) => Some(node.input(at).filter(|t| is_row(graph, *t, weight.n))?),
         None => None,
     };
     let y = node.output()?;
@@ -106,9 +96,9 @@ fn chain_nodes(graph: &Graph, product: NodeId, chain: &[NodeId]) -> Vec<NodeId> 
 impl Found {
     /// Takes in `mul(y, s)` with a constant row s.
     fn scale_behind(&mut self, graph: &Graph) {
-        let Some((next, other, result)) = self.row_call(graph, self.y, "aten::mul.out") else { return };
-        self.nodes.push(next);
-        (self.weight.scales, self.y) = (Some(other), result);
+        let Some(call) = row_call(graph, self.y, "aten::mul.out", self.weight.n) else { return };
+        self.nodes.push(call.node);
+        (self.weight.scales, self.y) = (Some(call.row), call.result);
     }
 
     /// Takes in `add(y, b)` or `add(view(y), b)` with a constant row b.
@@ -116,44 +106,15 @@ impl Found {
         if self.bias.is_some() {
             return;
         }
-        if let Some((next, other, result)) = self.row_call(graph, self.y, "aten::add.out") {
-            self.nodes.push(next);
-            (self.bias, self.y) = (Some(other), result);
-            return;
+        match BiasBehind::find(graph, self.y, self.weight.n) {
+            Some(BiasBehind::Sum(call)) => {
+                self.nodes.push(call.node);
+                (self.bias, self.y) = (Some(call.row), call.result);
+            }
+            Some(BiasBehind::View(bias, tail)) => (self.bias, self.tail) = (Some(bias), Some(tail)),
+            None => {}
         }
-        let Some(view) = graph.only_reader(self.y).filter(|id| graph.node(*id).op == Op::View) else {
-            return;
-        };
-        let Some(v) = graph.node(view).output() else { return };
-        let Some((sum, other, result)) = self.row_call(graph, v, "aten::add.out") else { return };
-        let Some(sizes) = named_sizes(graph, view, v).filter(|_| graph.tensor(result).is_private()) else {
-            return;
-        };
-        (self.bias, self.tail) = (Some(other), Some(Tail { view, sum, sizes, result }));
     }
-
-    /// The only reader of `y` if it is `operator` with a constant row: the node, the row, the result.
-    fn row_call(&self, graph: &Graph, y: TensorId, operator: &str) -> Option<(NodeId, TensorId, TensorId)> {
-        let id = graph.only_reader(y)?;
-        let node = graph.node(id);
-        let is_plain_sum = operator != "aten::add.out" || node.number(2) == Some(1.0);
-        let other = (0..2).find(|at| node.input(*at) == Some(y)).and_then(|at| node.input(1 - at))?;
-        let result = node.output()?;
-        let is_row = graph.tensor(other).is_constant() && is_bias(graph, other, self.weight.n);
-        (node.operator == operator
-            && node.epilogue.is_none()
-            && is_plain_sum
-            && is_row
-            && graph.tensor(y).spec.shape.last() == Some(&self.weight.n)
-            && graph.tensor(y).spec == graph.tensor(result).spec)
-            .then_some((id, other, result))
-    }
-}
-
-/// One f32 number for each column?
-fn is_bias(graph: &Graph, tensor: TensorId, n: usize) -> bool {
-    let spec = &graph.tensor(tensor).spec;
-    spec.dtype == DType::Float32 && *spec.shape == [n]
 }
 
 /// From the weight of a product back to the constant; `is_row_per_output` says how the product reads it.

@@ -1,13 +1,15 @@
 //! What the rules about quantised tensors share: calls of `quantize_per_tensor` and `dequantize_per_tensor` whose numbers
 //! are known at load.
 
-pub(super) mod affine_rows;
+pub(super) mod affine_reader;
+mod affine_rows;
 pub(super) mod fuse_integer;
 mod margins_of_zeros;
 pub(super) mod move_dequantise;
 pub(super) mod move_quantise;
 pub(super) mod multiply_rows;
 pub(super) mod rows;
+mod symmetric_product;
 
 use crate::graph::{Argument, Graph, Node, NodeId, TensorId};
 use pteron_core::DType;

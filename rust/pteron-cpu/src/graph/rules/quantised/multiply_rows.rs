@@ -2,12 +2,14 @@
 //!
 //! *Before*: `y = weight-only linear(dequantise(quantise(x)), Q, s)`. *After*: `y = integer linear of rows(x, Q, s)` of 8-bit weights with
 //! one scale for each column, `y = weight-only linear of rows(x, Q, s, sums)` of 4-bit ones ([`crate::integer`]), where `sums` are
-//! those of s · Q over each column.
+//! those of s · Q over each column. Or *before*: `y = float(_int_mm(quantise(x), Q)) * sx * s + b` with rows that are quantised
+//! symmetrically by scales sx. *After*: `y = integer linear of rows(x, Q, s, b)`.
 //!
 //! Applies where the weight is symmetric. Sums of products are exact within a column or a block of 32 of its numbers, where the
 //! separate calls round every sum. Saves the conversions of rows and weights, and multiplies bytes.
 
 use super::rows::{BY_TOKEN, QuantisedRows, viewed};
+use super::symmetric_product::{self, INT_MM};
 use crate::epilogue::Epilogue;
 use crate::graph::rules::remove_dead::remove_dead;
 use crate::graph::rules::rule::Rule;
@@ -19,14 +21,17 @@ use pteron_core::{ConstantView, DType, Result, TensorSpec};
 pub(in crate::graph::rules) const RULE: Rule = Rule {
     name: "multiply_quantised_rows",
     about: "products of rows that are quantised at run time with quantised weights in integers",
-    needs: &[&["aten::addmm.out", "aten::mm.out", "aten::linear.out"], &[BY_TOKEN[0], "aten::amin.out"]],
+    needs: &[
+        &["aten::addmm.out", "aten::mm.out", "aten::linear.out", INT_MM],
+        &[BY_TOKEN[0], "aten::amin.out"],
+    ],
     apply,
 };
 
 fn apply(graph: &mut Graph, host: &mut dyn Host) -> Result<usize> {
     let mut count = 0;
     for id in graph.ids() {
-        count += usize::from(replace(graph, host, id)?);
+        count += usize::from(replace(graph, host, id)? || symmetric_product::replace(graph, host, id)?);
     }
     if count > 0 {
         // Or chains would be made of what quantises rows that nobody reads.

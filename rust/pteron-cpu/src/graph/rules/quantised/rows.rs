@@ -4,7 +4,7 @@ use super::affine_rows::rows_by_affine;
 use super::is_plain_call;
 use crate::graph::{Graph, Host, Node, NodeId, Op, TensorId};
 use crate::integer::RowScheme;
-use pteron_core::DType;
+use pteron_core::{DType, TensorSpec};
 
 /// Operators that choose parameters, quantise by them and dequantise again.
 pub(in crate::graph::rules) const BY_TOKEN: [&str; 3] = [
@@ -80,13 +80,13 @@ fn rows_by_calls(graph: &Graph, x: TensorId) -> Option<(RowScheme, TensorId)> {
     is_alike.then_some((scheme, floats))
 }
 
-/// `floats` as `view` shows what is computed of it, where `view` stands: sizes may be computed values.
+/// `floats` as `view` shows what is computed of it, maybe in another type, where `view` stands: sizes may be computed values.
 pub(super) fn viewed(graph: &mut Graph, view: NodeId, floats: TensorId) -> TensorId {
     let mut draft = graph.node(view).draft();
     let (Some(from), Some(to)) = (graph.node(view).input(0), graph.node(view).output()) else {
         return floats;
     };
-    let seen = graph.new_tensor(graph.tensor(to).spec.clone());
+    let seen = graph.new_tensor(TensorSpec { dtype: DType::Float32, ..graph.tensor(to).spec.clone() });
     draft.rename(from, floats);
     draft.rename(to, seen);
     graph.insert_before(view, draft);

@@ -1,5 +1,6 @@
 //! Rows that torchao quantises and dequantises, with and without something else in the midst.
 
+use super::super::affine_reader::CASTS;
 use super::*;
 use crate::graph::testing::{AnyKernel, Builder};
 use crate::graph::{Argument, Draft, Literal, NodeId};
