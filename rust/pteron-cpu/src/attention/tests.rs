@@ -125,18 +125,15 @@ impl Case {
                         .collect();
                     let is_empty = scores.iter().all(|x| *x == f64::NEG_INFINITY);
                     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                    let sum: f64 = scores.iter().map(|x| (x - max).exp()).sum();
+                    if is_empty && self.empty_row == EmptyRow::Zero {
+                        continue;
+                    }
+                    let weights: Vec<f64> = scores.iter().map(|x| (x - max).exp()).collect();
+                    let sum: f64 = weights.iter().sum();
                     let row = &mut out[((b * heads + h) * l + i) * e..][..e];
-                    for (c, slot) in row.iter_mut().enumerate() {
-                        *slot = match (is_empty, self.empty_row) {
-                            (true, EmptyRow::Zero) => 0.0,
-                            _ => (0..s)
-                                .map(|j| {
-                                    let v = f64::from(self.value.values[(kh * s + j) * e + c]);
-                                    (scores[j] - max).exp() / sum * v
-                                })
-                                .sum(),
-                        };
+                    for (j, weight) in weights.iter().enumerate() {
+                        let value = &self.value.values[(kh * s + j) * e..][..e];
+                        row.iter_mut().zip(value).for_each(|(slot, v)| *slot += weight / sum * f64::from(*v));
                     }
                 }
             }
@@ -313,7 +310,8 @@ fn keys_and_values_of_int8_have_a_factor_for_each_row() {
     for shape in SHAPES {
         Stored::new(Case::new(1, 2, 2, shape)).check(&format!("{shape:?}"));
         let [l, s, ..] = shape;
-        let mut case = Case::new(2, 4, 2, shape);
+        let batch = if l * s < 3000 { 2 } else { 1 };
+        let mut case = Case::new(batch, 4, 2, shape);
         case.mask = Mask::Kept([1, 1, l, s], numbers(l * s, 11).iter().map(|v| *v > -0.3).collect());
         case.empty_row = EmptyRow::NaN;
         Stored::new(case.clone()).check(&format!("grouped, masked {shape:?}"));

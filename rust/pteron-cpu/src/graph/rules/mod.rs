@@ -74,9 +74,14 @@ pub const RULES: &[Rule] = &[
 ];
 
 /// The rules that may make a method need more memory, the one that is worth least first. A chain reads all its inputs
-/// at once; maps that were convolved stand beside each other; copies in another order beside what they copy.
-pub const NEED_MEMORY: [&str; 3] =
-    [fuse_chain::RULE.name, convolve_before_resize::RULE.name, channels_last::RULE.name];
+/// at once; maps that were convolved stand beside each other; copies in another order beside what they copy; floats whose rows are
+/// quantised live as long as their bytes would.
+pub const NEED_MEMORY: [&str; 4] = [
+    fuse_chain::RULE.name,
+    convolve_before_resize::RULE.name,
+    channels_last::RULE.name,
+    quantised::multiply_rows::RULE.name,
+];
 
 /// The rules that are switched on and can have something to do in a method with `operators`.
 pub fn candidates<'a>(

@@ -1,4 +1,4 @@
-//! `sink_views`: a view between a matrix product or convolution and an elementwise call moves behind the call.
+//! `sink_views`: a view between a matrix product (in floats or integers) or convolution and an elementwise call moves behind the call.
 //!
 //! *Before*: `y = linear(x, W); v = view(y, [b, l, n]); z = gelu(v)`. *After*: `t = gelu(y); z = view(t)`; with
 //! `z = add(v, r)`: `t = add(y, view(r)); z = view(t)`.
@@ -202,7 +202,7 @@ fn is_of_product(graph: &Graph, y: TensorId) -> bool {
     for _ in 0..MOST_CALLS {
         let Some(tensor) = left.pop() else { return false };
         let Some(node) = graph.sole_producer(tensor).map(|p| graph.node(p)) else { continue };
-        if node.op.takes_epilogue() {
+        if node.op.takes_epilogue() || matches!(node.op, Op::Integer(_)) {
             return true;
         }
         if ELEMENTWISE.contains(&node.operator.as_str()) && node.epilogue.is_none() {
