@@ -291,7 +291,11 @@ check: $(VENV)/.packages ## everything that must hold before a change lands
 WITH_WHEEL    := $(VENV)/.installed operators-check errors-check passes-check stubs docs
 WITHOUT_WHEEL := lint types imports features gen-check
 
-ci: style types imports gen-check ## all tests behind the checks of seconds: not clippy, features, stubs and pages, which check has
+ci: $(VENV)/.packages ## all tests behind the checks of seconds: not clippy, features, stubs and pages, which check has
+	@mkdir -p target
+	@$(MAKE) --no-print-directory $(VENV)/.installed >target/with-wheel.log 2>&1 & $(LANE) \
+	$(MAKE) --no-print-directory style types imports gen-check; status=$$?; \
+	wait $$lane || status=1; cat target/with-wheel.log; exit $$status
 	@$(MAKE) --no-print-directory test
 
 # By path: `cargo fmt` does not see modules that a macro declares, such as those of operators.

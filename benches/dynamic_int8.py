@@ -4,7 +4,7 @@
 
 Eight layers of 768 x 3072 with GELU between them, quantised by `PteronQuantizer(is_dynamic=True)` (PT2E)
 and by `pteron.quant.quantize` (torchao's forms, with a scale for each row; weights of 8 bits, and of 4 in
-groups of 32); `int4-weight` multiplies floats. All run in turn in one process; printed is the shortest of 15
+groups of 32); `_int_mm` is torchao's `Int8DynamicActivationInt8WeightConfig`; `int4-weight` multiplies floats. All run in turn in one process; printed is the shortest of 15
 calls each, in milliseconds.
 """
 
@@ -16,6 +16,7 @@ import time
 import torch
 from timing import cpu_model
 from torch import nn
+from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 import pteron
@@ -57,9 +58,13 @@ def main() -> None:
         files = {"PT2E int8": exported(quantised(module, x), x), "f32": exported(module, x)}
         for scheme in ("int8-dynamic", "int4-dynamic", "int4-weight"):
             files[scheme] = exported(quantize(module, (x,), scheme=scheme, layer_limit=1.0), x)
+        symmetric = network()
+        symmetric.load_state_dict(module.state_dict())
+        quantize_(symmetric, Int8DynamicActivationInt8WeightConfig())
+        files["_int_mm"] = exported(symmetric, x)
         cases = [(name, file, []) for name, file in files.items()]
         rules = ["fuse_integer", "multiply_quantised_rows"]
-        dynamic = ("PT2E int8", "int8-dynamic", "int4-dynamic")
+        dynamic = ("PT2E int8", "int8-dynamic", "int4-dynamic", "_int_mm")
         cases += [(f"{name} unfused", files[name], rules) for name in dynamic]
         calls = {}
         for name, file, rules in cases:

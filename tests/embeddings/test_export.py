@@ -83,7 +83,7 @@ def _worst(model: Any, folder: Path, **settings: Any) -> float:
 @pytest.mark.parametrize(
     ("build", "mode"),
     [
-        (_roberta, "mean"),
+        pytest.param(_roberta, "mean", marks=only_in("LLM")),
         pytest.param(_mpnet, "mean", marks=only_in("LLM")),
         pytest.param(_modern, "cls", marks=only_in("LLM")),
         pytest.param(_t5, "mean", marks=only_in("LLM")),
@@ -108,6 +108,8 @@ def test_every_pooling_at_once(tmp_path: Path) -> None:
     assert _worst(model, made.folder) <= BOUND
 
 
+# `test_module.py` has one pooling of such.
+@only_in("LLM")
 def test_prompts_that_are_not_pooled(tmp_path: Path) -> None:
     prompts = {"query": "what is the ", "other": "text: "}
     model = written(

@@ -16,7 +16,7 @@ from tests.support.extent import is_full
 
 LENGTHS = (2 * WINDOW + 5, 3, WINDOW + 2)
 # Of the quick ones the family with a window.
-_NAMES = tuple(FAMILIES) if is_full("LLM") else ("gemma2",)
+_NAMES = tuple(FAMILIES) if is_full("LLM") else ("llama",)
 
 
 class Sequences:

@@ -43,7 +43,7 @@ def _ids() -> torch.Tensor:
 @pytest.mark.parametrize(
     "scheme",
     [
-        "int4-weight",
+        pytest.param("int4-weight", marks=only_in("LLM")),
         pytest.param("int8-weight", marks=only_in("LLM")),
         pytest.param("int8-dynamic", marks=only_in("LLM")),
         "int4-dynamic",

@@ -76,6 +76,7 @@ def test_from_a_folder_quantised(scheme: Any, tmp_path: Path) -> None:
     assert exact[0] in [token for token, _ in found.logprobs[0].top]
 
 
+@only_in("LLM")
 def test_without_a_processor_images_are_prepared_as_the_family_does(tmp_path: Path) -> None:
     tokenizer = tokenizer_of_images()
     model = small_model(tokenizer)

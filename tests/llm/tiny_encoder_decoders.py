@@ -68,7 +68,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "mt5": lambda: t5("MT5", feed_forward_proj="gated-gelu", initializer_factor=1.0),
     "umt5": lambda: t5("UMT5"),
 }
-QUICK = ("t5", "whisper")
+QUICK = ("whisper",)
 
 
 def sources(model: Any, rows: int) -> Any:

@@ -55,7 +55,7 @@ BUDGETS = {
     "tests/run": 165.0,
     # Small backends are lowered and run; damaged blobs are loaded in processes of their own.
     "tests/testing": 25.0,
-    # ExecuTorch lowers and runs twenty-five cases.
+    # ExecuTorch lowers and runs eighteen cases.
     "tests/xnnpack": 80.0,
     # Every page of docs/ runs its examples in a process of its own; one exports a detector, one quantises.
     "tests": 65.0,

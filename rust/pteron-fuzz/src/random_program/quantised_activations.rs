@@ -13,6 +13,9 @@ const RANGE: [i64; 2] = [-128, 127];
 impl Generator<'_> {
     /// The input as int8 and back, at times moved about, then a layer.
     pub(super) fn quantised_layer(&mut self) {
+        if self.rng.one_in(4) {
+            return self.symmetric_product();
+        }
         let width = self.nodes[0].width;
         let scale = [0.015_625, 0.1][self.rng.below(2)];
         let zero = self.rng.below(7) as i64 - 3;

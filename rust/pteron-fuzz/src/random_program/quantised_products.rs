@@ -8,7 +8,7 @@ impl Generator<'_> {
     /// `mm` with the transpose of `(Q - z) * s`, or `mm(x, Q) * s`, in the steps that exporters leave. Rows of the method's input are
     /// quantised as well; those of what has been computed may lie between two integers.
     pub(super) fn quantised_product(&mut self, x: usize) {
-        if x == 0 && self.rng.one_in(2) {
+        if x == 0 && self.rng.one_in(3) {
             return self.symmetric_product();
         }
         let x = if x == 0 { self.rows_there_and_back(0) } else { x };
