@@ -4,8 +4,8 @@
 
 Eight layers of 768 x 3072 with GELU between them, quantised by `PteronQuantizer(is_dynamic=True)` (PT2E)
 and by `pteron.quant.quantize` (torchao's forms, with a scale for each row; weights of 8 bits, and of 4 in
-groups of 32); `_int_mm` is torchao's `Int8DynamicActivationInt8WeightConfig`; `int4-weight` multiplies floats. All run in turn in one process; printed is the shortest of 15
-calls each, in milliseconds.
+groups of 32); `_int_mm` is torchao's `Int8DynamicActivationInt8WeightConfig`; `int4-weight` multiplies
+floats. All run in turn in one process; printed is the shortest of 15 calls each, in milliseconds.
 """
 
 from __future__ import annotations
