@@ -91,7 +91,10 @@ def model_of(name: str) -> Any:
     from published_models import PUBLISHED
 
     torch.manual_seed(0)
-    return PUBLISHED[name]()
+    model = PUBLISHED[name]()
+    # The module around one that comes from a library, too.
+    model.module.eval()
+    return model
 
 
 def _varied(argument: Any, number: int) -> Any:

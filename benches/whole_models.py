@@ -39,10 +39,13 @@ class Output(nn.Module):
 
 def calibrate(model: nn.Module, images: Tensor) -> None:
     """Gives every batch norm the statistics of its own input: with random weights, activations would
-    otherwise vanish or explode over the layers, and denormal numbers are slow everywhere."""
+    otherwise vanish or explode over the layers, and denormal numbers are slow everywhere. Weights of
+    convolutions keep the variance, or that of a batch norm's input may be nothing beside its epsilon."""
     for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight)
         if isinstance(module, nn.BatchNorm2d):
-            module.reset_running_stats()
+            module.reset_parameters()
             module.momentum = None
     model.train()
     with torch.no_grad():

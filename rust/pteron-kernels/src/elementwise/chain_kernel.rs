@@ -5,6 +5,7 @@
 //! Unsafe island (raw pointers, since the output may be an input).
 
 use super::blocks::{BlockBody, BlockChunk, BlockKernel, Stored};
+use super::byte_table::ByteTable;
 use super::chain::{Chain, Input};
 use super::function::RecogniseFn;
 use super::operand::BLOCK;
@@ -35,6 +36,12 @@ pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Preparation {
     }
     let level = SimdLevel::at_most(ctx.cpu.isa);
     let name = format!("elementwise[{chain}].{}", level.isa().name());
+    if let [operand] = *operands.as_slice()
+        && let Some(body) = ByteTable::of(chain, level, [operand, stored_out])
+    {
+        let name = format!("elementwise[{chain}].table.{}", level.isa().name());
+        return framed(name, BlockKernel::<_, 1> { level, operands, out: inputs, stored_out, body });
+    }
     let is_one_of_bytes = operands.iter().all(|stored| *stored == stored_out)
         && matches!(stored_out, Stored::Int8 | Stored::UInt8);
     if is_one_of_bytes && let Some(body) = QuantisedSum::of(chain) {

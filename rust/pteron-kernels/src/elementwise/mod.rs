@@ -6,6 +6,10 @@
 #[allow(unsafe_code, reason = "the blocks of SIMD tasks")]
 mod blocks;
 pub mod broadcast;
+#[allow(unsafe_code, reason = "a SIMD task")]
+mod byte_table;
+#[cfg(test)]
+mod byte_table_tests;
 #[allow(unsafe_code, reason = "SIMD tasks of a chain, block by block")]
 pub mod chain;
 #[allow(unsafe_code, reason = "hands the blocks of a chunk to the chain's SIMD tasks")]

@@ -2,6 +2,7 @@
 //! [`enter`], whose callers have detected the features.
 
 use super::intrinsics::{memory, pure};
+use super::look_up::look_up;
 use super::simd::{Simd, SimdTask};
 use std::arch::x86_64::*;
 
@@ -179,6 +180,11 @@ impl Simd for Avx2 {
             let high = _mm256_srai_epi32::<28>(_mm256_slli_epi32::<24>(a));
             (_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
         }
+    }
+    #[inline(always)]
+    unsafe fn look_up(self, table: &[u8; 256], from: *const u8, to: *mut u8, n: usize) {
+        // SAFETY: `self` proves the features, and the caller promises the bytes.
+        unsafe { look_up(table, from, to, n) }
     }
     memory!(load_binary16(p: *const u16) -> __m256, _mm256_cvtph_ps(_mm_loadu_si128(p.cast())));
     memory!(store_binary16(p: *mut u16, v: __m256), _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)));

@@ -2,6 +2,7 @@
 //! only inside [`enter`], whose callers have detected the features.
 
 use super::intrinsics::{memory, pure};
+use super::look_up::look_up;
 use super::simd::{Simd, SimdTask};
 use std::arch::x86_64::*;
 
@@ -146,6 +147,11 @@ impl Simd for Avx512 {
     }
     memory!(load_i8(p: *const i8) -> __m512i, _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
     memory!(store_i8(p: *mut i8, v: __m512i), _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(v)));
+    #[inline(always)]
+    unsafe fn look_up(self, table: &[u8; 256], from: *const u8, to: *mut u8, n: usize) {
+        // SAFETY: `self` proves the features, and the caller promises the bytes.
+        unsafe { look_up(table, from, to, n) }
+    }
     #[inline(always)]
     fn nibbles(self, a: __m512i) -> (__m512, __m512) {
         // A permutation looks at the low four bits of its indices alone.

@@ -21,6 +21,8 @@ mod intrinsics;
 pub mod inverse_trigonometric;
 pub mod level;
 pub mod log;
+#[cfg(target_arch = "x86_64")]
+mod look_up;
 #[cfg(test)]
 mod method_tests;
 #[cfg(target_arch = "aarch64")]

@@ -171,6 +171,17 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The low and the high four bits of the lowest byte, as signed numbers.
     fn nibbles(self, a: Self::I) -> (Self::F, Self::F);
 
+    /// `to[i] = table[from[i]]`.
+    /// # Safety
+    /// `from` is valid for reads and `to` for writes of `n` bytes; they do not overlap.
+    #[inline(always)]
+    unsafe fn look_up(self, table: &[u8; 256], from: *const u8, to: *mut u8, n: usize) {
+        // SAFETY: the caller promises `n` bytes behind each.
+        let (from, to) =
+            unsafe { (std::slice::from_raw_parts(from, n), std::slice::from_raw_parts_mut(to, n)) };
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = table[usize::from(*from)]);
+    }
+
     /// Sum of all lanes, in an order fixed for the instruction set.
     fn reduce_add(self, a: Self::F) -> f32;
     /// Largest lane; unspecified among lanes when one is NaN.
