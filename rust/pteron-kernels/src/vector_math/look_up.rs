@@ -31,7 +31,7 @@ pub(super) unsafe fn look_up(table: &[u8; 256], from: *const u8, to: *mut u8, n:
 /// The processor has AVX2.
 #[inline(always)]
 unsafe fn looked_up(table: &[u8; 256], x: __m256i) -> __m256i {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises AVX2; no memory but the table's is read.
     unsafe {
         let low = _mm256_and_si256(x, _mm256_set1_epi8(0x0f));
         // A blend looks at the highest bit of a byte; that of bit 7 is there.
@@ -47,7 +47,7 @@ unsafe fn looked_up(table: &[u8; 256], x: __m256i) -> __m256i {
 /// The processor has AVX2.
 #[inline(always)]
 unsafe fn eight(table: &[u8; 256], row: usize, low: __m256i, bits: [__m256i; 3]) -> __m256i {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises AVX2; no memory but the table's is read.
     unsafe {
         let first = four(table, row, low, [bits[0], bits[1]]);
         _mm256_blendv_epi8(first, four(table, row + 4, low, [bits[0], bits[1]]), bits[2])
@@ -60,7 +60,7 @@ unsafe fn eight(table: &[u8; 256], row: usize, low: __m256i, bits: [__m256i; 3])
 /// The processor has AVX2.
 #[inline(always)]
 unsafe fn four(table: &[u8; 256], row: usize, low: __m256i, bits: [__m256i; 2]) -> __m256i {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises AVX2; no memory but the table's is read.
     unsafe {
         let first = _mm256_blendv_epi8(one(table, row, low), one(table, row + 1, low), bits[0]);
         let second = _mm256_blendv_epi8(one(table, row + 2, low), one(table, row + 3, low), bits[0]);
