@@ -1,9 +1,10 @@
-//! `move_quantise`: an image is quantised before zeros are put around it.
+//! `move_quantise`: an image is quantised before zeros are put around it, the result of a product before it is viewed.
 //!
 //! *Before*: `p = quantise(constant_pad_nd(x, [0, 1, 0, 1]))`. *After*: `p = constant_pad_nd(quantise(x), [0, 1, 0, 1],
-//! zero_point)`; padding by nothing goes altogether.
+//! zero_point)`; padding by nothing goes altogether. *Before*: `q = quantise(view(linear(x, W)))`. *After*:
+//! `q = view(quantise(linear(x, W)))`.
 //!
-//! Exact: zero becomes the zero point. Only the call that quantises may read the padded image. Saves three quarters of
+//! Exact: zero becomes the zero point. Only the call that quantises may read the padded image, or the view. Saves three quarters of
 //! the bytes that are copied; the call before may write integers, and a convolution behind may take over the padding
 //! (`fuse_integer`).
 
@@ -11,14 +12,14 @@ use super::{QUANTISE, is_plain_call, moved_arguments, quantised};
 use crate::epilogue::Epilogue;
 use crate::graph::rules::fold_padding::{FILL, PAD, PADS, image_of};
 use crate::graph::rules::rule::Rule;
-use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
-use pteron_core::{Result, TensorSpec};
+use crate::graph::{Argument, Draft, ET_VIEW, Graph, Host, NodeId, Op, TensorId};
+use pteron_core::{DType, Result, TensorSpec};
 use smallvec::smallvec;
 
 pub(in crate::graph::rules) const RULE: Rule = Rule {
     name: "move_quantise",
-    about: "images are quantised before zeros are put around them",
-    needs: &[&[QUANTISE], &[PAD]],
+    about: "images are quantised before zeros are put around them, products before they are viewed",
+    needs: &[&[QUANTISE], &[PAD, ET_VIEW]],
     apply,
 };
 
@@ -42,8 +43,42 @@ fn apply(graph: &mut Graph, _: &mut dyn Host) -> Result<usize> {
             count += 1;
             id = moved;
         }
+        count += usize::from(swap_view(graph, id).is_some());
     }
     Ok(count)
+}
+
+/// Puts the call `id` before the view of a product that it quantises. `None`, with nothing changed, where there is none.
+fn swap_view(graph: &mut Graph, id: NodeId) -> Option<NodeId> {
+    let (_, shown, out) = quantised(graph, id)?;
+    let view = graph.sole_producer(shown).filter(|view| graph.node(*view).op == Op::View)?;
+    let y = graph.node(view).input(0)?;
+    let product = graph.node(graph.sole_producer(y)?);
+    let spec = graph.tensor(y).spec.clone();
+    let is_fit = (product.op == Op::Linear || product.op.is_convolution()) && spec.dtype == DType::Float32;
+    is_fit.then_some(())?;
+    let integers = graph.new_tensor(TensorSpec { dtype: graph.tensor(out).spec.dtype, ..spec });
+    let mut after = graph.node(view).draft();
+    after.rename(y, integers);
+    after.rename(shown, out);
+    let draft = quantising(graph, id, [y, integers]);
+    let inserted = graph.insert_before(view, draft);
+    let moved = graph.replace(&[view, id], after);
+    if moved.is_none() {
+        graph.remove(inserted);
+    }
+    moved
+}
+
+/// The call `id` of `from`, into `to`.
+fn quantising(graph: &Graph, id: NodeId, [from, to]: [TensorId; 2]) -> Draft {
+    Draft {
+        op: Op::Opaque,
+        operator: QUANTISE.into(),
+        args: moved_arguments(graph.node(id), from, to),
+        outputs: smallvec![to],
+        epilogue: Epilogue::NONE,
+    }
 }
 
 fn find(graph: &Graph, id: NodeId) -> Option<Found> {
@@ -61,15 +96,8 @@ fn find(graph: &Graph, id: NodeId) -> Option<Found> {
 fn swap(graph: &mut Graph, id: NodeId, found: &Found) -> Option<NodeId> {
     let Found { pad, image, out, zero } = *found;
     let pads = graph.node(pad).ints(PADS).unwrap_or_default().to_vec();
-    let quantise = |to: TensorId, graph: &Graph| Draft {
-        op: Op::Opaque,
-        operator: QUANTISE.into(),
-        args: moved_arguments(graph.node(id), image, to),
-        outputs: smallvec![to],
-        epilogue: Epilogue::NONE,
-    };
     if pads.iter().all(|n| *n == 0) {
-        let draft = quantise(out, graph);
+        let draft = quantising(graph, id, [image, out]);
         return graph.replace(&[pad, id], draft);
     }
     let dtype = graph.tensor(out).spec.dtype;
@@ -88,7 +116,7 @@ fn swap(graph: &mut Graph, id: NodeId, found: &Found) -> Option<NodeId> {
         outputs: smallvec![out],
         epilogue: Epilogue::NONE,
     };
-    let draft = quantise(integers, graph);
+    let draft = quantising(graph, id, [image, integers]);
     let inserted = graph.insert_before(pad, draft);
     if graph.replace(&[pad, id], padding).is_none() {
         graph.remove(inserted);
@@ -101,7 +129,6 @@ fn swap(graph: &mut Graph, id: NodeId, found: &Found) -> Option<NodeId> {
 mod tests {
     use super::*;
     use crate::graph::testing::{AnyKernel, Builder};
-    use pteron_core::DType;
 
     /// x → padded by `pads` and `fill` → quantised; both results.
     fn padded(b: &mut Builder, x: TensorId, pads: &[i64], fill: f64) -> [TensorId; 2] {
@@ -132,6 +159,45 @@ mod tests {
         let spec = &b.graph.tensor(to).spec;
         assert_eq!((spec.dtype, &*spec.shape), (DType::Int8, &[1, 2, 8, 8][..]));
         assert_eq!(b.graph.live().count(), 3);
+    }
+
+    /// linear → view → quantised → read; all results.
+    fn viewed_product(b: &mut Builder, operator: &str) -> [TensorId; 3] {
+        let x = b.border(&[6, 8]);
+        let w = b.constant(&[8, 16]);
+        let y = b.call(operator, &[x, w], &[6, 16]);
+        let sizes = Argument::ints(&[2, 3, 16]);
+        let v = b.call_with(ET_VIEW, vec![Argument::Tensor(y), sizes], &[2, 3, 16]);
+        let q = b.quantise(v, 0.5, &[2, 3, 16]);
+        b.call("aten::multinomial.out", &[q], &[2, 3, 16]);
+        [y, v, q]
+    }
+
+    #[test]
+    fn products_are_quantised_before_they_are_viewed() {
+        let mut b = Builder::new();
+        let [y, _, q] = viewed_product(&mut b, "aten::mm.out");
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 1);
+        let view = b.graph.node(b.graph.producer(q).unwrap());
+        assert_eq!((&view.op, view.ints(1)), (&Op::View, Some(&[2, 3, 16][..])));
+        let (_, from, to) = quantised(&b.graph, b.graph.producer(view.input(0).unwrap()).unwrap()).unwrap();
+        assert_eq!((from, Some(to)), (y, view.input(0)));
+        let spec = &b.graph.tensor(to).spec;
+        assert_eq!((spec.dtype, &*spec.shape), (DType::Int8, &[6, 16][..]));
+        assert_eq!(b.graph.live().count(), 4);
+        // Once is enough.
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 0);
+    }
+
+    #[test]
+    fn other_views_stay() {
+        let mut b = Builder::new();
+        viewed_product(&mut b, "aten::add.out");
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 0);
+        let mut b = Builder::new();
+        let [_, v, _] = viewed_product(&mut b, "aten::mm.out");
+        b.call("aten::multinomial.out", &[v], &[2, 3, 16]);
+        assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), 0);
     }
 
     #[test]
