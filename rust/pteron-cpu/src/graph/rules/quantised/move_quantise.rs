@@ -12,14 +12,18 @@ use super::{QUANTISE, is_plain_call, moved_arguments, quantised};
 use crate::epilogue::Epilogue;
 use crate::graph::rules::fold_padding::{FILL, PAD, PADS, image_of};
 use crate::graph::rules::rule::Rule;
-use crate::graph::{Argument, Draft, ET_VIEW, Graph, Host, NodeId, Op, TensorId};
+use crate::graph::{Argument, Draft, Graph, Host, NodeId, Op, TensorId};
 use pteron_core::{DType, Result, TensorSpec};
 use smallvec::smallvec;
 
 pub(in crate::graph::rules) const RULE: Rule = Rule {
     name: "move_quantise",
     about: "images are quantised before zeros are put around them, products before they are viewed",
-    needs: &[&[QUANTISE], &[PAD, ET_VIEW]],
+    // Views of known sizes are no calls.
+    needs: &[
+        &[QUANTISE],
+        &[PAD, "aten::addmm.out", "aten::mm.out", "aten::linear.out", "aten::bmm.out", "aten::convolution.out"],
+    ],
     apply,
 };
 
@@ -128,6 +132,7 @@ fn swap(graph: &mut Graph, id: NodeId, found: &Found) -> Option<NodeId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::ET_VIEW;
     use crate::graph::testing::{AnyKernel, Builder};
 
     /// x → padded by `pads` and `fill` → quantised; both results.
