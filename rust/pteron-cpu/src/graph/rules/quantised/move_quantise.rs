@@ -19,11 +19,7 @@ use smallvec::smallvec;
 pub(in crate::graph::rules) const RULE: Rule = Rule {
     name: "move_quantise",
     about: "images are quantised before zeros are put around them, products before they are viewed",
-    // Views of known sizes are no calls.
-    needs: &[
-        &[QUANTISE],
-        &[PAD, "aten::addmm.out", "aten::mm.out", "aten::linear.out", "aten::bmm.out", "aten::convolution.out"],
-    ],
+    needs: &[&[QUANTISE]],
     apply,
 };
 
