@@ -63,7 +63,7 @@ def check(calls: Iterable[RecordedCall], run: Callable[..., Any], name: str = ""
 
 
 def test_part_of_the_samples_agrees_with_eager() -> None:
-    summary = check(recorded(part(), Collector(most=3, samples=2)), run_in_runtime)
+    summary = check(recorded(part(), Collector(most=4, samples=4)), run_in_runtime)
     assert sum(summary.calls.values()) >= 800
 
 

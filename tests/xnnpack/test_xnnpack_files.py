@@ -29,6 +29,7 @@ QUICK = {
     "StaticResizeBilinear2D",
     "Gelu",
     "int8 Add",
+    "int8 Multiply",
     "int8 Conv2d, relu",
     "int8 DepthwiseConv2d",
     "linear",
