@@ -9,6 +9,7 @@ use super::byte_table::ByteTable;
 use super::chain::{Chain, Input};
 use super::function::RecogniseFn;
 use super::operand::BLOCK;
+use super::quantised_product::QuantisedProduct;
 use super::quantised_sum::QuantisedSum;
 use crate::frame::framed;
 use crate::grid_kernel::Preparation;
@@ -45,6 +46,9 @@ pub fn prepare(ctx: &PrepareContext<'_>, chain: &Arc<Chain>) -> Preparation {
     let is_one_of_bytes = operands.iter().all(|stored| *stored == stored_out)
         && matches!(stored_out, Stored::Int8 | Stored::UInt8);
     if is_one_of_bytes && let Some(body) = QuantisedSum::of(chain) {
+        return framed(name, BlockKernel::<_, 2> { level, operands, out: inputs, stored_out, body });
+    }
+    if let Some(body) = QuantisedProduct::of(chain, &operands, stored_out) {
         return framed(name, BlockKernel::<_, 2> { level, operands, out: inputs, stored_out, body });
     }
     framed(

@@ -11,9 +11,9 @@ use pteron_core::{Args, Result};
 
 /// A quantised operand: its zero point and scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Scheme {
-    zero: f32,
-    scale: f32,
+pub(super) struct Scheme {
+    pub zero: f32,
+    pub scale: f32,
 }
 
 /// The numbers of a sum.
@@ -23,14 +23,12 @@ pub(super) struct QuantisedSum {
     /// Limits of the sum before it is quantised.
     limits: [f32; 2],
     /// Of the result: one over its scale, its zero point and its range.
-    inverse: f32,
-    zero: f32,
-    range: [f32; 2],
+    result: [f32; 4],
     cost: usize,
 }
 
 /// The input and the scheme that a step dequantises.
-fn dequantised(step: &Step) -> Option<(u8, Scheme)> {
+pub(super) fn dequantised(step: &Step) -> Option<(u8, Scheme)> {
     let [zero, scale, ..] = step.function.parameters();
     match step.operands.as_slice() {
         [Operand::Input(i)] if step.function.name() == "dequantise" => Some((*i, Scheme { zero, scale })),
@@ -62,10 +60,37 @@ impl QuantisedSum {
             _ => return None,
         };
         let is_last = last.operands == [Operand::Step(2 + between.len() as u8)];
-        let [inverse, zero, low, high] = last.function.parameters();
+        let result = last.function.parameters();
         let is_sum = adds && are_both && is_last && last.function.name() == "quantise";
         let cost = chain.cost() / 3;
-        is_sum.then_some(QuantisedSum { operands, limits, inverse, zero, range: [low, high], cost })
+        is_sum.then_some(QuantisedSum { operands, limits, result, cost })
+    }
+}
+
+/// How numbers are quantised, as vectors.
+#[derive(Clone, Copy)]
+pub(super) struct Rounding<S: Simd> {
+    s: S,
+    inverse: S::F,
+    zero: S::F,
+    range: [S::F; 2],
+}
+
+impl<S: Simd> Rounding<S> {
+    /// One over the scale, the zero point, the least and the greatest number of the result.
+    #[inline(always)]
+    pub(super) fn of(s: S, [inverse, zero, low, high]: [f32; 4]) -> Self {
+        let range = [s.splat(low), s.splat(high)];
+        Rounding { s, inverse: s.splat(inverse), zero: s.splat(zero), range }
+    }
+
+    /// The integers of `v`; of NaN, zero.
+    #[inline(always)]
+    pub(super) fn quantised(&self, v: S::F) -> S::F {
+        let s = self.s;
+        let nearest = s.add(s.round(s.mul(v, self.inverse)), self.zero);
+        let held = s.clamp(nearest, self.range[0], self.range[1]);
+        s.select(s.eq(held, held), held, s.zero())
     }
 }
 
@@ -76,9 +101,7 @@ struct Numbers<S: Simd> {
     zeros: [S::F; 2],
     scales: [S::F; 2],
     limits: [S::F; 2],
-    inverse: S::F,
-    zero: S::F,
-    range: [S::F; 2],
+    rounding: Rounding<S>,
 }
 
 impl<S: Simd> Numbers<S> {
@@ -86,15 +109,12 @@ impl<S: Simd> Numbers<S> {
     fn of(s: S, sum: &QuantisedSum) -> Self {
         let [a, b] = sum.operands;
         let [low, high] = sum.limits;
-        let [least, greatest] = sum.range;
         Numbers {
             s,
             zeros: [s.splat(a.zero), s.splat(b.zero)],
             scales: [s.splat(a.scale), s.splat(b.scale)],
             limits: [s.splat(low), s.splat(high)],
-            inverse: s.splat(sum.inverse),
-            zero: s.splat(sum.zero),
-            range: [s.splat(least), s.splat(greatest)],
+            rounding: Rounding::of(s, sum.result),
         }
     }
 
@@ -103,10 +123,7 @@ impl<S: Simd> Numbers<S> {
         let s = self.s;
         let x = s.mul(s.sub(x, self.zeros[0]), self.scales[0]);
         let y = s.mul(s.sub(y, self.zeros[1]), self.scales[1]);
-        let sum = s.clamp(s.add(x, y), self.limits[0], self.limits[1]);
-        let nearest = s.add(s.round(s.mul(sum, self.inverse)), self.zero);
-        let held = s.clamp(nearest, self.range[0], self.range[1]);
-        s.select(s.eq(held, held), held, s.zero())
+        self.rounding.quantised(s.clamp(s.add(x, y), self.limits[0], self.limits[1]))
     }
 }
 
