@@ -22,6 +22,8 @@ def most_resident():
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
+# What a small twin needs of the library's code is there then: the system decides how many pages come along.
+pteron.load(sys.argv[2]).load_method()
 before = most_resident()
 program = pteron.load(sys.argv[1])
 method = program.load_method()
@@ -45,17 +47,22 @@ class Block(nn.Module):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from Linux's /proc")
 def test_weights_are_held_once_while_a_method_is_loaded(tmp_path: Path) -> None:
     width, blocks = 1024, 8
-    model = nn.Sequential(*(Block(width) for _ in range(blocks)))
-    path = tmp_path / "blocks.pte"
-    to_edge(torch.export.export(model.eval(), (torch.randn(4, width),))).to_executorch().save(path)
+    path, small = tmp_path / "blocks.pte", tmp_path / "small.pte"
+    for file, columns in ((path, width), (small, 32)):
+        model = nn.Sequential(*(Block(columns) for _ in range(blocks)))
+        to_edge(torch.export.export(model.eval(), (torch.randn(4, columns),))).to_executorch().save(file)
     environment = {**os.environ, "PYTHONPATH": str(Path(pteron.__file__).parents[1])}
     done = subprocess.run(
-        [sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, "-c", PEAK, str(path), str(small)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     weights = 2 * blocks * width * width * 4
     peak = int(done.stdout.split()[0]) * 1024
-    assert weights <= peak < 1.2 * weights
+    assert weights <= peak < 1.15 * weights
     assert done.stdout.count("gelu") == blocks
 
 
