@@ -38,6 +38,8 @@ pub mod plain;
 #[allow(unsafe_code, reason = "loops of SIMD tasks")]
 pub mod pointwise;
 #[allow(unsafe_code, reason = "a SIMD task")]
+mod quantised_pairs;
+#[allow(unsafe_code, reason = "a SIMD task")]
 mod quantised_product;
 #[cfg(test)]
 mod quantised_product_tests;

@@ -3,10 +3,9 @@
 
 use super::blocks::{BlockBody, BlockChunk, Stored};
 use super::chain::{Chain, Operand};
-use super::operand::{BLOCK, Sink, Source, load_up_to, store_up_to};
-use super::quantised_sum::{Rounding, Scheme, dequantised};
-use crate::vector_math::twice::Twice;
-use crate::vector_math::{Simd, SimdTask};
+use super::operand::{BLOCK, Sink, Source};
+use super::quantised_pairs::{PairFunction, PairTask, Rounding, Scheme, dequantised};
+use crate::vector_math::Simd;
 use pteron_core::{Args, Result};
 
 /// The numbers of a product.
@@ -45,64 +44,28 @@ impl QuantisedProduct {
     }
 }
 
-/// `n` bytes times `n` factors.
-struct ProductTask<'a, T> {
-    product: &'a QuantisedProduct,
-    bytes: *const T,
-    factors: *const f32,
-    to: *mut T,
-    n: usize,
-}
-
 /// The numbers of a product as vectors.
 #[derive(Clone, Copy)]
-struct Numbers<S: Simd> {
+pub(super) struct Numbers<S: Simd> {
     s: S,
     zero: S::F,
     scale: S::F,
     rounding: Rounding<S>,
 }
 
-impl<S: Simd> Numbers<S> {
+impl PairFunction for QuantisedProduct {
+    type Numbers<S: Simd> = Numbers<S>;
+
     #[inline(always)]
-    fn of(s: S, product: &QuantisedProduct) -> Self {
-        let Scheme { zero, scale } = product.scheme;
-        Numbers { s, zero: s.splat(zero), scale: s.splat(scale), rounding: Rounding::of(s, product.result) }
+    fn numbers<S: Simd>(&self, s: S) -> Numbers<S> {
+        let Scheme { zero, scale } = self.scheme;
+        Numbers { s, zero: s.splat(zero), scale: s.splat(scale), rounding: Rounding::of(s, self.result) }
     }
 
     #[inline(always)]
-    fn product(&self, x: S::F, factor: S::F) -> S::F {
-        let s = self.s;
-        self.rounding.quantised(s.mul(s.mul(s.sub(x, self.zero), self.scale), factor))
-    }
-}
-
-impl<T: Source + Sink> SimdTask for ProductTask<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let ProductTask { product, bytes, factors, to, n } = self;
-        let mut i = 0;
-        // SAFETY: whoever makes the task promises `n` elements behind each pointer; i + LANES ≤ n, then n - i are touched.
-        unsafe {
-            if S::BLOCK > 1 {
-                // Every number is a long chain of operations, each of which waits for the one before: of several vectors at once.
-                let several = Twice(Twice(s));
-                let numbers = Numbers::of(several, product);
-                while i + 4 * S::LANES <= n {
-                    let (x, factor) = (T::load(several, bytes.add(i)), f32::load(several, factors.add(i)));
-                    T::store(several, to.add(i), numbers.product(x, factor));
-                    i += 4 * S::LANES;
-                }
-            }
-            let numbers = Numbers::of(s, product);
-            while i < n {
-                let count = S::LANES.min(n - i);
-                let (x, factor) = (load_up_to(s, bytes.add(i), count), load_up_to(s, factors.add(i), count));
-                store_up_to(s, to.add(i), numbers.product(x, factor), count);
-                i += count;
-            }
-        }
+    fn result<S: Simd>(numbers: &Numbers<S>, x: S::F, factor: S::F) -> S::F {
+        let Numbers { s, zero, scale, rounding } = numbers;
+        rounding.quantised(s.mul(s.mul(s.sub(x, *zero), *scale), factor))
     }
 }
 
@@ -149,7 +112,7 @@ impl QuantisedProduct {
             match as_they_lie {
                 Some(bytes) => {
                     let bytes = bytes.wrapping_add(at);
-                    chunk.level.dispatch(ProductTask { product: self, bytes, factors, to, n });
+                    chunk.level.dispatch(PairTask { function: self, x: bytes, y: factors, to, n });
                 }
                 None => {
                     // SAFETY: the block is inside the chunk, whose operands are as the caller promises; numbers of bytes are whole.
@@ -158,7 +121,7 @@ impl QuantisedProduct {
                     let mut bytes = [T::zeroed(); BLOCK];
                     bytes.iter_mut().zip(numbers).for_each(|(byte, v)| *byte = T::of_number(*v));
                     let bytes = bytes.as_ptr();
-                    chunk.level.dispatch(ProductTask { product: self, bytes, factors, to, n });
+                    chunk.level.dispatch(PairTask { function: self, x: bytes, y: factors, to, n });
                 }
             }
         }

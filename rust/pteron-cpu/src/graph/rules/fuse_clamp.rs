@@ -2,8 +2,8 @@
 //!
 //! *Before*: `y = linear(x, W, b); z = relu(y)`. *After*: `z = linear+clamp(x, W, b)`.
 //!
-//! Applies when the clamp is the only reader of `y`, to products and convolutions in integers too that are written in floats. Exact: clamping in registers or from memory gives
-//! the same bytes. Saves one pass over the activations.
+//! Applies when the clamp is the only reader of `y`; also to products and convolutions in integers that are written in
+//! floats. Exact: clamping in registers or from memory gives the same bytes. Saves one pass over the activations.
 
 use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Draft, Graph, Host, NodeId, Op, replace_found};
