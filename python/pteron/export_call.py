@@ -50,7 +50,8 @@ def export(
         check: run the program on the example and compare every output with `exported.module()`. There is no
             check where the program cannot run here or draws random numbers; the report says so.
         tolerance: largest difference that the check allows, as a part of an output's largest number. None:
-            1e-9 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16, none for integers.
+            1e-9 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16, none for integers; 5e-2
+            at least for floats of a program that quantises what it computes, where a last bit decides a step.
         report: print the report, which is also in the result.
 
     Returns:

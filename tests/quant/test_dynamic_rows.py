@@ -119,3 +119,19 @@ def test_packed_programs_hold_what_the_kernels_read(name: str) -> None:
     program = pteron.load(buffer)
     _check(program, model, x)
     assert program.pack_stats == (0, 0)
+
+
+def test_steps_of_a_transformer_pass_the_check_of_an_export() -> None:
+    from transformers import DistilBertConfig, DistilBertModel
+
+    torch.manual_seed(0)
+    config = DistilBertConfig(n_layers=3, dim=256, hidden_dim=1024, n_heads=8, vocab_size=1000)
+    model: nn.Module = DistilBertModel(config)
+    model.eval()
+    quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    result = pteron.export(model, (torch.randint(0, 1000, (1, 37)),), report=False)
+    # Some 2e-3: PyTorch's softmax differs by a last bit, which decides between two integers.
+    (output,) = result.report.check.outputs
+    assert output.difference < output.allowed == 5e-2
+    kernels = result.load().kernels()
+    assert sum("symmetric_rows" in kernel for kernel in kernels) == 18, kernels

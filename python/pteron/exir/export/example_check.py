@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
+from torch.fx import GraphModule
 
 import pteron
 from pteron.errors import ExampleMismatchError
@@ -24,6 +25,10 @@ _ALLOWED = {
     torch.bfloat16: 5e-2,
 }
 _ALLOWED_OF_NARROW_FLOATS = 0.25
+# Where the program quantises what it computes: a number between two integers goes either way by its last bit,
+# a step of one in 127 or 255 of its tensor, and the layers behind add to it.
+_ALLOWED_OF_STEPS = 5e-2
+_QUANTISING = ("quantized_decomposed.quantize_per", "torchao.quantize_affine")
 
 
 @dataclass(frozen=True)
@@ -96,8 +101,9 @@ def check_example(
     inputs = [value.detach().clone() if isinstance(value, torch.Tensor) else value for value in flat_inputs]
     method = program.load_method("forward")
     got = [torch_where_loaded(value) for value in method.execute(inputs)]
+    steps = _ALLOWED_OF_STEPS if _quantises(exported) else 0.0
     found = tuple(
-        _compared(spec.name, ours, theirs, tolerance)
+        _compared(spec.name, ours, theirs, tolerance, steps)
         for spec, ours, theirs in zip(method.outputs, got, expected, strict=True)
     )
     wrong = [output for output in found if not output.is_close]
@@ -125,6 +131,16 @@ def _module_with_own_state(exported: ExportedProgram) -> torch.nn.Module:
     return module
 
 
+def _quantises(exported: ExportedProgram) -> bool:
+    """Does it make integers of what it computes?"""
+    graphs = (module.graph for module in exported.graph_module.modules() if isinstance(module, GraphModule))
+    targets = (node.target for graph in graphs for node in graph.nodes if node.op == "call_function")
+    return any(
+        isinstance(target, torch._ops.OpOverload) and str(target).startswith(_QUANTISING)
+        for target in targets
+    )
+
+
 def _reason_to_skip(program: pteron.Program) -> str | None:
     runtime = pteron.Runtime.shared()
     for backend in program.backends("forward"):
@@ -148,13 +164,15 @@ def _draws_random_numbers(operator: str) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(found, "tags", ())
 
 
-def _compared(name: str, ours: Any, expected: Any, tolerance: float | None) -> OutputDifference:
+def _compared(name: str, ours: Any, expected: Any, tolerance: float | None, steps: float) -> OutputDifference:
     if not isinstance(expected, torch.Tensor) or not isinstance(ours, torch.Tensor):
         same = type(ours) is type(expected) and ours == expected
         return OutputDifference(name, 0.0, 0.0, "" if same else f"{ours!r} in place of {expected!r}")
     if ours.shape != expected.shape or ours.dtype != expected.dtype:
         return OutputDifference(name, 0.0, 0.0, f"{_form(ours)} in place of {_form(expected)}")
     allowed = _allowed(expected.dtype) if tolerance is None else tolerance
+    if tolerance is None and expected.is_floating_point():
+        allowed = max(allowed, steps)
     return OutputDifference(name, _difference(ours, expected), allowed)
 
 
