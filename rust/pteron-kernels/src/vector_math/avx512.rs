@@ -2,7 +2,7 @@
 //! only inside [`enter`], whose callers have detected the features.
 
 use super::intrinsics::{memory, pure};
-use super::look_up::look_up;
+use super::look_up::{has_permutation, look_up, look_up_permuted};
 use super::simd::{Simd, SimdTask};
 use std::arch::x86_64::*;
 
@@ -149,8 +149,13 @@ impl Simd for Avx512 {
     memory!(store_i8(p: *mut i8, v: __m512i), _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(v)));
     #[inline(always)]
     unsafe fn look_up(self, table: &[u8; 256], from: *const u8, to: *mut u8, n: usize) {
-        // SAFETY: `self` proves the features, and the caller promises the bytes.
-        unsafe { look_up(table, from, to, n) }
+        // SAFETY: `self` proves the features of the one, the other's have just been asked for; the caller promises the bytes.
+        unsafe {
+            match has_permutation() {
+                true => look_up_permuted(table, from, to, n),
+                false => look_up(table, from, to, n),
+            }
+        }
     }
     #[inline(always)]
     fn nibbles(self, a: __m512i) -> (__m512, __m512) {

@@ -247,3 +247,35 @@ fn parts_of_vectors_touch_nothing_else() {
         SimdLevel::at_most(isa).dispatch(Parts(&numbers));
     }
 }
+
+/// What a table has for the first so many bytes, with a byte behind that stays.
+struct LookUps<'a>(&'a [u8; 256], &'a [u8]);
+
+impl SimdTask for LookUps<'_> {
+    type Output = Vec<Vec<u8>>;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Self::Output {
+        let LookUps(table, from) = self;
+        let look_up = |n: usize| {
+            let mut to = vec![99u8; n + 1];
+            // SAFETY: there are `n` bytes, and room for as many.
+            unsafe { s.look_up(table, from.as_ptr(), to.as_mut_ptr(), n) };
+            to
+        };
+        (0..=from.len()).map(look_up).collect()
+    }
+}
+
+#[test]
+fn tables_are_looked_up_byte_by_byte() {
+    let table: [u8; 256] = std::array::from_fn(|i| (i * 167 + 13) as u8);
+    // Every byte, in another order than the table's.
+    let from: Vec<u8> = (0..300).map(|i| (i * 59 + 7) as u8).collect();
+    for isa in Isa::ALL {
+        let found = SimdLevel::at_most(isa).dispatch(LookUps(&table, &from));
+        for (n, to) in found.iter().enumerate() {
+            let expected = from[..n].iter().map(|byte| table[usize::from(*byte)]).chain([99]);
+            assert!(to.iter().copied().eq(expected), "{n} bytes with {isa:?}");
+        }
+    }
+}
