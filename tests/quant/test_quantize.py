@@ -165,6 +165,41 @@ def test_named_layers_and_those_with_a_large_error_stay_float() -> None:
     assert beyond.reason in str(report)
 
 
+class Spread(nn.Module):
+    """Two linear layers that do not read the first channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 24), nn.Linear(16, 8)
+        with torch.no_grad():
+            self.first.weight[:, 0] = self.last.weight[:, 0] = 0
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(x[:, :200]), self.last(x[:, 200:])
+
+
+def test_linear_layers_whose_rows_differ_get_scales_for_each_row() -> None:
+    x = torch.randn(2, 220, 16)
+    # Of what the first layer reads one row would have a coarse scale, of what the last one reads all rows.
+    x[0, 3, 0] = x[:, 200:, 0] = 1e5
+    quantized = quantize(Spread().eval(), (x,), [(x,)], "int8")
+    report = report_of(quantized)
+    assert [(layer.name, layer.scheme) for layer in report.layers] == [
+        ("first", "int8-dynamic"),
+        ("last", "float32"),
+    ]
+    first, last = report.layers
+    assert first.error is not None
+    assert first.error < 0.1
+    assert first.bytes == 24 * 16 + 4 * 24
+    assert last.reason.endswith("above 10.0%")
+    program = pteron.load(pteron.export(quantized, (x,), report=False).buffer)
+    (kernel,) = [each for each in program.kernels() if "integer" in each]
+    assert ".rows." in kernel
+    for got, expected in zip(program.load_method("forward").execute([x]), quantized(x), strict=True):
+        torch.testing.assert_close(torch.as_tensor(got), expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("scheme", "expected"),
     [

@@ -19,7 +19,7 @@ from pteron.quant.weight_flow import quantize_weights
 Scheme = Literal["int8", "int8-dynamic", "int4-weight", "int4-dynamic", "auto"]
 
 LAYER_LIMIT = 0.1
-"""The error of a layer, as a part of its result, above which `quantize` leaves it in float."""
+"""The error of a layer, as a part of its result, above which `quantize` does not quantise it so."""
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
 
@@ -44,7 +44,8 @@ def quantize(
     - `"int4-dynamic"`: as `"int4-weight"`, and inputs of linear layers of 4 bits as in `"int8-dynamic"`.
     - `"auto"`: `"int8"` where the model has convolutions and calibration is given, else `"int8-dynamic"`.
 
-    A layer whose result changes by more than `layer_limit` stays in float32. The report is an attribute of
+    A layer whose result changes by more than `layer_limit` stays in float32; with `"int8"`, a linear layer is
+    tried as in `"int8-dynamic"` before. The report is an attribute of
     the result, `quantization_report`: bytes and error of every layer (`print` shows a table).
 
     Args:

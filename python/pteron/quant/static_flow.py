@@ -1,9 +1,9 @@
-"""PT2E with `PteronQuantizer`: capture, calibrate, convert, and once more without the layers that suffer."""
+"""PT2E with `PteronQuantizer`: capture, calibrate, convert; again with other means for layers that suffer."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from pteron.quant.integer_regions import CONVOLUTIONS, LINEAR
 from pteron.quant.layer_errors import relative_error
 from pteron.quant.quantizer import PteronQuantizer, module_name
 from pteron.quant.report import LayerReport
+from pteron.quant.row_layers import quantize_rows
 from pteron.quant.torchao_parts import torchao
 
 _KINDS = {**{op: op._schema.name.split("::")[1] for op in CONVOLUTIONS}, LINEAR: "linear"}
@@ -28,7 +29,7 @@ class _Layer:
     name: str
     kind: str
     weight: torch.Tensor
-    is_quantized: bool
+    scheme: str
     error: float | None
 
 
@@ -39,38 +40,57 @@ def quantize_static(
     limit: float,
     leave: frozenset[str],
 ) -> tuple[nn.Module, list[LayerReport]]:
-    """The converted graph, and its layers. Layers beyond `limit` are left in float in a second conversion."""
+    """The converted graph, and its layers. Linear layers beyond `limit` get scales for each row of a call in
+    a second conversion; other layers beyond it, and those that it does not help, are left in float.
+    """
     batches = [tuple(batch) for batch in calibration]
     if not batches:
         raise ValueError("quantize: calibration= has no inputs, expected some that are like those of use")
     captured = torch.export.export(model, examples).module()
     converted, layers = _converted(captured, examples, batches, leave)
-    if not any(layer.is_quantized for layer in layers):
+    if all(layer.scheme == "float32" for layer in layers):
         raise ExportError(
             'quantize: the model has no layer that scheme="int8" quantises',
             expected="convolutions (1-d, 2-d) or linear layers with float32 weights of their own",
         )
-    errors = {layer.name: layer.error for layer in layers if layer.error is not None}
-    reasons = {
-        name: f"error {error:.1%} above {limit:.1%}" for name, error in errors.items() if not error <= limit
+    errors: dict[str, float] = {}
+    coarse: set[str] = set()
+    rows: set[str] = set()
+    # A layer has each scheme once, so this ends.
+    while beyond := _beyond(layers, limit):
+        errors.update(beyond)
+        linear = {layer.name for layer in layers if layer.kind == "linear"}
+        rows = (rows - beyond.keys()) | (linear & beyond.keys() - coarse)
+        coarse |= beyond.keys()
+        converted, layers = _converted(captured, examples, batches, leave | coarse, rows)
+    reasons = {name: f"error {errors[name]:.1%} above {limit:.1%}" for name in coarse - rows}
+    return converted, [_report(layer, layer.error or errors.get(layer.name), reasons) for layer in layers]
+
+
+def _beyond(layers: list[_Layer], limit: float) -> dict[str, float]:
+    """Quantised layers whose error is above the limit, and that error."""
+    return {
+        layer.name: layer.error for layer in layers if layer.error is not None and not layer.error <= limit
     }
-    if reasons:
-        converted, layers = _converted(captured, examples, batches, leave | reasons.keys())
-    return converted, [_report(layer, errors.get(layer.name), reasons) for layer in layers]
 
 
 def _report(layer: _Layer, error: float | None, reasons: dict[str, str]) -> LayerReport:
     before = 4 * layer.weight.numel()
-    if layer.is_quantized:
+    if layer.scheme != "float32":
         after = layer.weight.numel() + 4 * layer.weight.shape[0]
-        return LayerReport(layer.name, layer.kind, "int8", before, after, error)
+        return LayerReport(layer.name, layer.kind, layer.scheme, before, after, error)
     reason = reasons.get(layer.name, "as asked, or its weight is shared")
     return LayerReport(layer.name, layer.kind, "float32", before, before, error, reason)
 
 
 def _converted(
-    captured: nn.Module, examples: tuple[Any, ...], batches: list[tuple[Any, ...]], leave: frozenset[str]
+    captured: nn.Module,
+    examples: tuple[Any, ...],
+    batches: list[tuple[Any, ...]],
+    leave: frozenset[str],
+    rows: Collection[str] = (),
 ) -> tuple[GraphModule, list[_Layer]]:
+    """The graph with static scales, and with scales of rows in the layers `rows`, which are among `leave`."""
     flow = torchao("quantization.pt2e.quantize_pt2e")
     prepared = flow.prepare_pt2e(copy.deepcopy(captured), PteronQuantizer(leave=leave))
     # Batch norms are folded by now, and observers change no value. Those of the copy see the examples.
@@ -78,6 +98,10 @@ def _converted(
     for batch in batches:
         prepared(*batch)
     converted: GraphModule = flow.convert_pt2e(prepared)
+    for node in list(converted.graph.nodes):
+        if node.target is LINEAR and module_name(node) in rows:
+            quantize_rows(converted, node)
+    converted.recompile()
     return converted, _layers(converted, floats, examples)
 
 
@@ -109,14 +133,19 @@ def _layers(converted: GraphModule, floats: dict[str, Any], examples: tuple[Any,
         if node.target not in _KINDS:
             continue
         error = None
-        is_quantized = _is_dequantized(node.args[1])
-        if is_quantized and node.name in floats:
+        scheme = _scheme(node)
+        if scheme != "float32" and node.name in floats:
             inputs = [_alone(each, floats, values) for each in node.args]
             error = relative_error(floats[node.name], node.target(*inputs, **node.kwargs))
-        found.append(
-            _Layer(module_name(node), _KINDS[node.target], values[node.args[1]], is_quantized, error)
-        )
+        found.append(_Layer(module_name(node), _KINDS[node.target], values[node.args[1]], scheme, error))
     return found
+
+
+def _scheme(linear: Node) -> str:
+    """How a product computes, by what makes floats of its operands."""
+    if not _is_dequantized(linear.args[1]):
+        return "float32"
+    return "int8-dynamic" if "per_token" in str(getattr(linear.args[0], "target", "")) else "int8"
 
 
 def _is_dequantized(node: Any) -> bool:
@@ -124,14 +153,14 @@ def _is_dequantized(node: Any) -> bool:
 
 
 def _alone(argument: Any, floats: dict[str, Any], values: dict[Node, Any]) -> Any:
-    """The value of an argument in the converted graph, were everything before it float."""
+    """The value of an argument in the converted graph, were everything before it float: what quantises and
+    dequantises is computed again.
+    """
     if not isinstance(argument, Node):
         return argument
-    quantize = argument.args[0] if _is_dequantized(argument) else None
-    source = quantize.args[0] if isinstance(quantize, Node) and quantize.args else None
-    if not isinstance(quantize, Node) or not isinstance(source, Node) or source.name not in floats:
+    if argument.name in floats:
+        return floats[argument.name]
+    if argument.op != "call_function":
         return values[argument]
-    run: Any = quantize.target
-    back: Any = argument.target
-    integers = run(floats[source.name], *quantize.args[1:], **quantize.kwargs)
-    return back(integers, *argument.args[1:], **argument.kwargs)
+    run: Any = argument.target
+    return run(*(_alone(each, floats, values) for each in argument.args), **argument.kwargs)
