@@ -103,6 +103,7 @@ impl Kind {
                 has_bias: false,
                 clamp: None,
                 output: IntegerOutput::Float,
+                sum: None,
             };
             return taken(|ctx| pteron_cpu::integer::prepare(ctx, &spec), args);
         }

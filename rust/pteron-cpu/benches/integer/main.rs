@@ -148,6 +148,7 @@ impl Layer {
                 true => IntegerOutput::Float,
                 false => IntegerOutput::Quantised { scale: 0.1, zero_point: -3, low: -128, high: 127 },
             },
+            sum: None,
         };
         let dtype = if is_float { DType::Float32 } else { DType::Int8 };
         let args = vec![

@@ -9,6 +9,7 @@
 
 use super::dots::Narrowing;
 use super::spec::{IntegerInput, IntegerOutput, IntegerSpec};
+use super::sum::SumNumbers;
 use super::tile::Ending;
 use crate::packed::s8_nr32k4_v1::NR;
 use pteron_core::{AlignedBuffer, ArgSpec, DType, PrepareContext, Result};
@@ -48,6 +49,8 @@ pub(super) struct Numbers {
     pub is_bounded: bool,
     /// How results become bytes, of a quantised output.
     pub narrowing: Option<Narrowing>,
+    /// What is added to the results then.
+    pub sum: Option<SumNumbers>,
 }
 
 /// What each of some columns is computed with, each kind from a cache line on; zeros for columns that do not exist.
@@ -108,8 +111,7 @@ impl Numbers {
         channels: usize,
         k: usize,
     ) -> Result<Option<Numbers>> {
-        let out = 3 + usize::from(spec.has_bias);
-        let (Some(input), Some(output)) = (ctx.tensor(0), ctx.tensor(out)) else {
+        let (Some(input), Some(output)) = (ctx.tensor(0), ctx.tensor(spec.out())) else {
             return Ok(None);
         };
         let Some(mut scales) = constant(ctx, 2)? else {
@@ -137,6 +139,9 @@ impl Numbers {
         };
         let is_unsigned = output.dtype == DType::UInt8;
         let narrowing = out_zero.map(|zero| Narrowing::new(zero, is_unsigned, [low, high]));
+        let Ok(sum) = sum_numbers(ctx, spec, narrowing.is_some()) else {
+            return Ok(None);
+        };
         let has_rows = matches!(spec.input, IntegerInput::Rows { .. });
         if has_rows && output_scale.is_some() {
             return Ok(None);
@@ -154,6 +159,7 @@ impl Numbers {
             high,
             is_bounded: false,
             narrowing,
+            sum,
         };
         if output_scale.is_some() {
             let most = i64::from(i32::MAX) - LARGEST_PRODUCT * k as i64;
@@ -220,7 +226,8 @@ impl Numbers {
 
     /// What is written, where rows have no scales of their own.
     pub(super) fn ending(&self) -> Ending {
-        self.narrowing.map_or(Ending::Floats, Ending::Bytes)
+        let narrowing = self.sum.map(|sum| sum.narrowing).or(self.narrowing);
+        narrowing.map_or(Ending::Floats, Ending::Bytes)
     }
 
     /// Bytes of an output element.
@@ -231,12 +238,28 @@ impl Numbers {
 
 impl Narrowing {
     /// With the zero point and the limits before it is added, which lie in the range of the output's type.
-    fn new(zero: i32, is_unsigned: bool, [low, high]: [f32; 2]) -> Narrowing {
+    pub(super) fn new(zero: i32, is_unsigned: bool, [low, high]: [f32; 2]) -> Narrowing {
         let zero = if is_unsigned { zero - 128 } else { zero };
         let byte = |limit: f32| (limit as i32 + zero) as i8;
         let flip = if is_unsigned { 0x80 } else { 0 };
         Narrowing { zero: zero as i16, low: byte(low), high: byte(high), flip }
     }
+}
+
+/// What a sum is computed with, where there is one. An error where no kernel takes it: the summand lies otherwise than the output
+/// or has another dtype, or the numbers are not sound.
+fn sum_numbers(
+    ctx: &PrepareContext<'_>,
+    spec: &IntegerSpec,
+    is_quantised: bool,
+) -> std::result::Result<Option<SumNumbers>, ()> {
+    let (Some(sum), Some(summand)) = (&spec.sum, spec.summand()) else { return Ok(None) };
+    let (Some(summand), Some(output)) = (ctx.tensor(summand), ctx.tensor(spec.out())) else { return Err(()) };
+    let is_alike = summand.dtype == output.dtype
+        && summand.shape.len() == output.shape.len()
+        && summand.dim_order == output.dim_order;
+    let numbers = range(output.dtype).and_then(|ends| SumNumbers::of(sum, output.dtype, ends));
+    numbers.filter(|_| is_alike && is_quantised).map(Some).ok_or(())
 }
 
 /// Bits to flip, zero point of unsigned bytes, scale.

@@ -7,7 +7,7 @@ use super::gather::{Gather, Source};
 use super::kit::Kit;
 use super::planes::{Phase, Reordered, Tensors};
 use super::product::{Group, Product, Rows, Split, Target, row_stride};
-use super::window::Call;
+use super::window::{Call, summand_of};
 use crate::conv::geometry::Extents;
 use crate::packed::s8_nr32k4_v1::{FORMAT, Panels, QUAD};
 use pteron_core::{Args, BindArgs, ConstantView, Dims, Error, Grid, PrepareContext, Result, Scratch};
@@ -57,7 +57,8 @@ pub(super) fn prepare(
     }
     let reordered = Reordered::new(ctx, call, &numbers)?;
     let kind = if geometry.is_pointwise() { "pointwise" } else { "window" };
-    let name = format!("integer.convolution.{FORMAT}.{kind}.{}", kit.name);
+    let behind = if call.summand.is_some() { "+residual" } else { "" };
+    let name = format!("integer.convolution.{FORMAT}.{kind}.{}{behind}", kit.name);
     let k = geometry.depth();
     let is_dense =
         geometry.is_pointwise() && geometry.groups == 1 && k.is_multiple_of(QUAD) && k <= SHORT_ROW;
@@ -96,6 +97,7 @@ impl Convolution {
         let chunk = bound.split.chunk(chunk);
         let out_stride = geometry.total_out_channels() * product.numbers.out_bytes();
         let Tensors { input, flip, out } = self.reordered.tensors(args, shared)?;
+        let summand = summand_of(args, self.call.summand)?;
         let channels = geometry.total_in_channels();
         let bytes = bound.extents.images * bound.extents.input_pixels() * channels;
         let source = match geometry.is_pointwise() {
@@ -115,12 +117,17 @@ impl Convolution {
                 to: product.bytes_of(block),
                 stride,
             };
-            let target = Target { out: out.wrapping_add(rows.start * out_stride), stride: out_stride };
+            let first = rows.start * out_stride;
+            let target = Target {
+                out: out.wrapping_add(first),
+                stride: out_stride,
+                summand: summand.wrapping_add(first),
+            };
             let rows = Rows { first: gather.to, stride, count: rows.len(), parameters: None };
             // SAFETY: the input has the windows of these pixels (`bind` computed the extents from its shape), the scratch
             // room for a block of rows, whole quads of them since rows are multiples of a quad apart; the output has
-            // a row of all channels for each pixel and overlaps nothing (alias rule `None`); the kit is one of this
-            // processor.
+            // a row of all channels for each pixel and overlaps nothing (alias rule `None`), and so has a summand, which `bind`
+            // compared with it; the kit is one of this processor.
             unsafe {
                 (product.kit.gather)(&gather);
                 let rows = product.widened(rows, block);
@@ -139,7 +146,7 @@ impl GridKernel for Convolution {
     }
 
     fn needs(&self, index: usize) -> bool {
-        index == 0 || index == self.call.out
+        index == 0 || index == self.call.out || Some(index) == self.call.summand
     }
 
     fn new_problem(&self) -> Bound {

@@ -8,6 +8,7 @@ use super::gather::{Gather, Source};
 use super::kit::Kit;
 use super::product::{Group, Product, Rows, Split, Target, row_stride};
 use super::spec::{IntegerInput, IntegerSpec, RowScheme};
+use super::window::{check_summand, summand_of};
 use crate::packed::s8_nr32k4_v1::{FORMAT, Panels};
 use pteron_core::{Args, BindArgs, DType, Error, Grid, PrepareContext, Result, Scratch};
 use pteron_kernels::grid_kernel::{GridKernel, Part, Preparation, prepared};
@@ -20,6 +21,8 @@ const CHOSEN: usize = 64 << 10;
 struct Linear {
     product: Product,
     level: SimdLevel,
+    /// Position of the summand, where there is one.
+    summand: Option<usize>,
     /// Position of the output.
     out: usize,
     /// Rows at most, where they are quantised at run time.
@@ -37,7 +40,7 @@ pub(super) fn prepare(
     is_transposed: bool,
     kit: &'static Kit,
 ) -> Preparation {
-    let out = 3 + usize::from(spec.has_bias);
+    let (summand, out) = (spec.summand(), spec.out());
     let (Some(input), Some(output)) = (ctx.tensor(0), ctx.tensor(out)) else {
         return Ok(None);
     };
@@ -81,11 +84,20 @@ pub(super) fn prepare(
         Some(RowScheme::PerTensor { .. }) => "one_scale.",
         None => "",
     };
-    let name = format!("integer.linear.{FORMAT}.{kind}{}", kit.name);
+    let behind = if summand.is_some() { "+residual" } else { "" };
+    let name = format!("integer.linear.{FORMAT}.{kind}{}{behind}", kit.name);
     let product = Product { kit, numbers, groups: vec![Group { panels, columns }], n, k };
     prepared(
         name,
-        Linear { product, level: SimdLevel::at_most(ctx.cpu.isa), out, most_rows, scheme, least_scale },
+        Linear {
+            product,
+            level: SimdLevel::at_most(ctx.cpu.isa),
+            summand,
+            out,
+            most_rows,
+            scheme,
+            least_scale,
+        },
     )
 }
 
@@ -210,7 +222,7 @@ impl GridKernel for Linear {
     }
 
     fn needs(&self, index: usize) -> bool {
-        index == 0 || index == self.out
+        index == 0 || index == self.out || Some(index) == self.summand
     }
 
     fn new_problem(&self) -> Split {
@@ -227,6 +239,7 @@ impl GridKernel for Linear {
         *last = self.product.n;
         let rows: usize = shape[..shape.len() - 1].iter().product();
         args.resize(self.out, &shape)?;
+        check_summand(&args.args(), self.summand, &shape)?;
         if self.product.numbers.has_rows && rows > self.most_rows {
             return Err(Error::kernel("the input of a linear layer is larger than its upper bound")
                 .expected(format!("at most {} rows", self.most_rows))
@@ -256,10 +269,13 @@ impl GridKernel for Linear {
         let chunk = split.chunk(part.chunk);
         let out_stride = product.n * product.numbers.out_bytes();
         let out = part.args.output(self.out)?.as_ptr();
+        let summand = summand_of(part.args, self.summand)?;
         let input = part.args.tensor(0)?.as_ptr();
         let block = part.take_scratch::<u8>(self.block_bytes())?.as_mut_ptr();
         for rows in split.blocks(&chunk.tiles) {
-            let target = Target { out: out.wrapping_add(rows.start * out_stride), stride: out_stride };
+            let at = rows.start * out_stride;
+            let target =
+                Target { out: out.wrapping_add(at), stride: out_stride, summand: summand.wrapping_add(at) };
             let (first, parameters) = if product.numbers.has_rows {
                 let shared = part.scratch.shared;
                 let [zeros, scales, _] = self.shared_parts().map(|at| shared.wrapping_add(at));
@@ -287,7 +303,7 @@ impl GridKernel for Linear {
             let rows = Rows { first, stride, count: rows.len(), parameters };
             // SAFETY: the rows were just brought together, or quantised in the phase before, whole quads of them since
             // rows are multiples of a cache line apart; the output is dense, has a row for each, and overlaps nothing
-            // (alias rule `None`).
+            // (alias rule `None`); a summand is dense, too, and has its shape (`bind`).
             unsafe {
                 let rows = product.widened(rows, block);
                 product.run(chunk.group, rows, chunk.panels.clone(), target);

@@ -1,6 +1,6 @@
 //! Products and convolutions in integers: what was dequantise, operator, (clamp,) quantise.
 //!
-//! Layers: `spec` (what is computed) → `columns` (factors, limits, biases) → `dots` (dot products of bytes per instruction
+//! Layers: `spec` and `sum` (what is computed) → `columns` (factors, limits, biases) → `dots` (dot products of bytes per instruction
 //! set) → `tile` and `gather` (the micro-kernel, its epilogue, rows of bytes) → `kit` (what is compiled, and which of it a
 //! processor gets) → `product` (blocks, chunk grid) → `linear`, `convolution`, `depthwise` (the kernels).
 //! `nibbles` has the products of 4-bit weights.
@@ -25,6 +25,7 @@ mod nibbles;
 mod planes;
 mod product;
 mod spec;
+mod sum;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -32,6 +33,7 @@ mod window;
 
 pub use nibbles::{NibbleProduct, prepare_nibbles, takes_groups};
 pub use spec::{IntegerInput, IntegerOperation, IntegerOutput, IntegerSpec, RowScheme};
+pub use sum::IntegerSum;
 
 use columns::Numbers;
 use kit::Kit;
@@ -70,6 +72,9 @@ fn prepare_with(
         return Ok(None);
     };
     if depthwise::takes(&call) {
+        if call.summand.is_some() {
+            return Ok(None);
+        }
         return depthwise::prepare(ctx, call, numbers, &allowed().collect::<Vec<_>>());
     }
     convolution::prepare(ctx, call, numbers, best)

@@ -66,6 +66,8 @@ pub(super) struct Target {
     pub out: *mut u8,
     /// Bytes between rows.
     pub stride: usize,
+    /// What is added to a quantised result, for the channel `out` is of: it lies alike.
+    pub summand: *const u8,
 }
 
 /// Sums of a tile, vectors of them in one cache line each.
@@ -123,7 +125,7 @@ impl Product {
     ///
     /// # Safety
     /// The rows are as tiles read them and can be read, for whole quads; the output can be written for the columns of the
-    /// panels, and overlaps nothing that is read.
+    /// panels, and overlaps nothing that is read; where the numbers have a sum, the summand can be read for as much.
     pub(super) unsafe fn run(&self, group: usize, rows: Rows, panels: Range<usize>, target: Target) {
         let tiles = rows.count.div_ceil(self.kit.max_rows());
         let Some(group_parts) = self.groups.get(group) else {
@@ -208,9 +210,11 @@ impl Product {
             ending,
             out: target.out.wrapping_add(range.start * target.stride + offset),
             stride: target.stride,
+            sum: numbers.sum,
+            summand: target.summand.wrapping_add(range.start * target.stride + offset),
         };
         // SAFETY: the kit is one of this processor; parameters of columns are there for whole panels, and the caller
-        // promises the output.
+        // promises the output and the summand.
         unsafe { (self.kit.finish)(&f) };
     }
 }

@@ -1,5 +1,6 @@
 //! What an integer product or convolution computes: independent of shapes.
 
+use super::sum::IntegerSum;
 use std::fmt;
 
 /// A product or convolution in integers: what was dequantise, operator, (clamp,) quantise.
@@ -7,7 +8,8 @@ use std::fmt;
 /// Its arguments: the input; the weight (int8 constant as the operator has it: a linear layer's [N, K], or [K, N] where
 /// [`IntegerOperation::Linear`] says so; a convolution's [O, I / groups, spatial dimensions], dense in any order of its
 /// dimensions), symmetric: its zero points are 0; the scales of the weight (f32 constant, one per output channel or
-/// one for all); where [`IntegerSpec::has_bias`], the bias (f32 constant, one per output channel); the output.
+/// one for all); where [`IntegerSpec::has_bias`], the bias (f32 constant, one per output channel); where there is a
+/// [`IntegerSpec::sum`], the summand, which lies like the output; the output.
 ///
 /// The sum of the products of an output element is exact. It is multiplied with input scale · weight scale, the bias is
 /// added, the result clamped and, if the output is quantised, multiplied with 1 / output scale, rounded to the nearest
@@ -23,14 +25,26 @@ pub struct IntegerSpec {
     pub has_bias: bool,
     /// In real numbers, before quantising.
     pub clamp: Option<(f32, f32)>,
-    /// What is written.
+    /// What is written, or added to something.
     pub output: IntegerOutput,
+    /// What is added to a quantised output, so that the sum is written.
+    pub sum: Option<IntegerSum>,
 }
 
 impl IntegerSpec {
     /// Is it a convolution?
     pub fn is_convolution(&self) -> bool {
         matches!(self.operation, IntegerOperation::Convolution { .. })
+    }
+
+    /// Position of the summand among the arguments.
+    pub fn summand(&self) -> Option<usize> {
+        self.sum.map(|_| 3 + usize::from(self.has_bias))
+    }
+
+    /// Position of the output among the arguments.
+    pub fn out(&self) -> usize {
+        3 + usize::from(self.has_bias) + usize::from(self.sum.is_some())
     }
 
     /// Groups of a convolution's channels.
@@ -153,6 +167,12 @@ impl fmt::Display for IntegerSpec {
         if let Some((low, high)) = self.clamp {
             write!(f, " + clamp({low}, {high})")?;
         }
+        if let Some(sum) = self.sum {
+            f.write_str(" + residual")?;
+            if let Some((low, high)) = sum.clamp {
+                write!(f, " + clamp({low}, {high})")?;
+            }
+        }
         Ok(())
     }
 }
@@ -169,6 +189,7 @@ mod tests {
             has_bias: true,
             clamp: None,
             output: IntegerOutput::Float,
+            sum: None,
         };
         assert_eq!(spec.to_string(), "integer linear of rows to f32");
         spec.input = IntegerInput::Rows { scheme: RowScheme::PerRow { least_scale: 1e-6 } };
@@ -181,5 +202,17 @@ mod tests {
         spec.output = IntegerOutput::Quantised { scale: 1.0, zero_point: 0, low: -128, high: 127 };
         spec.clamp = Some((0.0, f32::INFINITY));
         assert_eq!(spec.to_string(), "integer convolution + clamp(0, inf)");
+        spec.sum = Some(IntegerSum {
+            own_scale: 1.0,
+            scale: 1.0,
+            zero_point: 0,
+            clamp: Some((0.0, 6.0)),
+            inverse: 1.0,
+            sum_zero_point: 0,
+            low: -128,
+            high: 127,
+        });
+        assert_eq!(spec.to_string(), "integer convolution + clamp(0, inf) + residual + clamp(0, 6)");
+        assert_eq!((spec.summand(), spec.out()), (Some(4), 5));
     }
 }

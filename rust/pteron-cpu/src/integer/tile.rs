@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "tiles read rows and panels and write results by address")]
 
 use super::dots::{Dots, Narrowing};
+use super::sum::SumNumbers;
 use crate::gemm::tile::{forget, prefetch};
 use crate::packed::s8_nr32k4_v1::{NR, QUAD};
 use std::hint::black_box;
@@ -218,6 +219,9 @@ pub(super) struct Finish {
     /// The first result; rows are `stride` bytes apart.
     pub out: *mut u8,
     pub stride: usize,
+    /// What is added to results that are bytes, and from where: they lie alike.
+    pub sum: Option<SumNumbers>,
+    pub summand: *const u8,
 }
 
 /// What is written.
@@ -246,9 +250,14 @@ pub(super) unsafe fn finish<D: Dots>(f: &Finish) {
     // written.
     unsafe {
         match f.ending {
-            Ending::Bytes(narrowing) if f.columns < NR => part_of_bytes::<D>(f, narrowing),
-            Ending::Bytes(narrowing) if f.is_bounded => bytes::<D, true>(f, narrowing),
-            Ending::Bytes(narrowing) => bytes::<D, false>(f, narrowing),
+            Ending::Bytes(narrowing) => match &f.sum {
+                Some(sum) if f.columns < NR => part_of_sums::<D>(f, sum),
+                Some(sum) if f.is_bounded => bytes::<D, true, true>(f, narrowing, Some(Summing::of(f, sum))),
+                Some(sum) => bytes::<D, false, true>(f, narrowing, Some(Summing::of(f, sum))),
+                None if f.columns < NR => part_of_bytes::<D>(f, narrowing),
+                None if f.is_bounded => bytes::<D, true, false>(f, narrowing, None),
+                None => bytes::<D, false, false>(f, narrowing, None),
+            },
             Ending::Floats => floats::<D>(f),
             Ending::Rows { zeros, scales } => row_floats::<D>(f, zeros, scales),
         }
@@ -314,15 +323,100 @@ impl<D: Dots> Columns<D> {
     }
 }
 
-/// Bytes of all rows and a whole panel. `BOUNDED`: as [`Finish::is_bounded`]; limits are then those of bytes alone.
+/// What a summand is added with, as vectors.
+#[derive(Clone, Copy)]
+struct Summing<D: Dots> {
+    /// Limits of the results before the sum.
+    low: D::F,
+    high: D::F,
+    own_scale: D::F,
+    shift: D::F,
+    scale: D::F,
+    inverse: D::F,
+    flip: u8,
+}
+
+impl<D: Dots> Summing<D> {
+    /// # Safety
+    /// The processor has the instruction set.
+    #[inline(always)]
+    unsafe fn of(f: &Finish, sum: &SumNumbers) -> Self {
+        // SAFETY: the caller promises the instruction set.
+        unsafe {
+            Summing {
+                low: D::splat(f.low),
+                high: D::splat(f.high),
+                own_scale: D::splat(sum.own_scale),
+                shift: D::splat(sum.shift),
+                scale: D::splat(sum.scale),
+                inverse: D::splat(sum.inverse),
+                flip: sum.flip,
+            }
+        }
+    }
+
+    /// The sums of results and the first `n` bytes from `summand` on, in units of the sum, not rounded.
+    ///
+    /// # Safety
+    /// The processor has the instruction set; the bytes are readable.
+    #[inline(always)]
+    unsafe fn sums(&self, results: D::I, summand: *const u8, n: usize) -> D::F {
+        // SAFETY: the caller promises the instruction set and the bytes.
+        unsafe {
+            let own = D::mul(D::clamp(D::to_float(results), self.low, self.high), self.own_scale);
+            let bytes = D::to_float(D::load_bytes(summand, n, self.flip));
+            let other = D::mul(D::add(bytes, self.shift), self.scale);
+            D::mul(D::add(own, other), self.inverse)
+        }
+    }
+
+    /// The integers nearest to the sums of whole vectors.
+    ///
+    /// # Safety
+    /// As [`Summing::sums`], of a whole vector of bytes.
+    #[inline(always)]
+    unsafe fn whole(&self, results: D::I, summand: *const u8) -> D::I {
+        // SAFETY: the caller's promises; sums are numbers of i32 (`SumNumbers::of`).
+        unsafe { D::nearest(self.sums(results, summand, D::LANES)) }
+    }
+}
+
+/// A vector of results, with a sum where there is one. A function, not a closure: it must be inlined into the function that
+/// enables the instruction set.
+///
+/// # Safety
+/// The processor has the instruction set; there is a vector of sums, and of the summand.
+#[inline(always)]
+unsafe fn vector<D: Dots, const BOUNDED: bool, const SUMMED: bool>(
+    columns: Columns<D>,
+    sums: *const i32,
+    summing: Option<Summing<D>>,
+    summand: *const u8,
+) -> D::I {
+    // SAFETY: the caller promises the instruction set and the vectors.
+    unsafe {
+        let results = columns.whole::<BOUNDED>(sums);
+        match summing {
+            Some(summing) if SUMMED => summing.whole(results, summand),
+            _ => results,
+        }
+    }
+}
+
+/// Bytes of all rows and a whole panel. `BOUNDED`: as [`Finish::is_bounded`]; limits are then those of bytes alone. With a sum
+/// where there is one.
 ///
 /// # Safety
 /// As [`finish`].
 #[inline(always)]
-unsafe fn bytes<D: Dots, const BOUNDED: bool>(f: &Finish, narrowing: Narrowing) {
+unsafe fn bytes<D: Dots, const BOUNDED: bool, const SUMMED: bool>(
+    f: &Finish,
+    narrowing: Narrowing,
+    summing: Option<Summing<D>>,
+) {
     const { assert!(NR == 4 * D::LANES || NR == 2 * D::LANES) };
-    // SAFETY: the caller promises sums and parameters for whole panels, and results for the rows; the second of two rows is
-    // the first one again where there is no other.
+    // SAFETY: the caller promises sums and parameters for whole panels, results for the rows, and a summand that lies like
+    // them; the second of two rows is the first one again where there is no other.
     unsafe {
         if NR == 4 * D::LANES {
             let columns = [
@@ -332,14 +426,30 @@ unsafe fn bytes<D: Dots, const BOUNDED: bool>(f: &Finish, narrowing: Narrowing) 
                 Columns::<D>::load(f, 3 * D::LANES),
             ];
             for row in 0..f.rows {
-                let sums = f.sums.wrapping_add(row * NR);
+                let (sums, at) = (f.sums.wrapping_add(row * NR), row * f.stride);
+                let from = f.summand.wrapping_add(at);
                 let whole = [
-                    columns[0].whole::<BOUNDED>(sums),
-                    columns[1].whole::<BOUNDED>(sums.wrapping_add(D::LANES)),
-                    columns[2].whole::<BOUNDED>(sums.wrapping_add(2 * D::LANES)),
-                    columns[3].whole::<BOUNDED>(sums.wrapping_add(3 * D::LANES)),
+                    vector::<D, BOUNDED, SUMMED>(columns[0], sums, summing, from),
+                    vector::<D, BOUNDED, SUMMED>(
+                        columns[1],
+                        sums.wrapping_add(D::LANES),
+                        summing,
+                        from.wrapping_add(D::LANES),
+                    ),
+                    vector::<D, BOUNDED, SUMMED>(
+                        columns[2],
+                        sums.wrapping_add(2 * D::LANES),
+                        summing,
+                        from.wrapping_add(2 * D::LANES),
+                    ),
+                    vector::<D, BOUNDED, SUMMED>(
+                        columns[3],
+                        sums.wrapping_add(3 * D::LANES),
+                        summing,
+                        from.wrapping_add(3 * D::LANES),
+                    ),
                 ];
-                let to = f.out.wrapping_add(row * f.stride);
+                let to = f.out.wrapping_add(at);
                 D::store_halves([to, to.wrapping_add(NR / 2)], whole, narrowing);
             }
             return;
@@ -347,14 +457,49 @@ unsafe fn bytes<D: Dots, const BOUNDED: bool>(f: &Finish, narrowing: Narrowing) 
         let columns = [Columns::<D>::load(f, 0), Columns::<D>::load(f, D::LANES)];
         for row in (0..f.rows).step_by(2) {
             let rows = [row, (row + 1).min(f.rows - 1)];
-            let sums = rows.map(|row| f.sums.wrapping_add(row * NR));
+            let (sums, at) = (rows.map(|row| f.sums.wrapping_add(row * NR)), rows.map(|row| row * f.stride));
+            let from = at.map(|at| f.summand.wrapping_add(at));
             let whole = [
-                columns[0].whole::<BOUNDED>(sums[0]),
-                columns[1].whole::<BOUNDED>(sums[0].wrapping_add(D::LANES)),
-                columns[0].whole::<BOUNDED>(sums[1]),
-                columns[1].whole::<BOUNDED>(sums[1].wrapping_add(D::LANES)),
+                vector::<D, BOUNDED, SUMMED>(columns[0], sums[0], summing, from[0]),
+                vector::<D, BOUNDED, SUMMED>(
+                    columns[1],
+                    sums[0].wrapping_add(D::LANES),
+                    summing,
+                    from[0].wrapping_add(D::LANES),
+                ),
+                vector::<D, BOUNDED, SUMMED>(columns[0], sums[1], summing, from[1]),
+                vector::<D, BOUNDED, SUMMED>(
+                    columns[1],
+                    sums[1].wrapping_add(D::LANES),
+                    summing,
+                    from[1].wrapping_add(D::LANES),
+                ),
             ];
-            D::store_halves(rows.map(|row| f.out.wrapping_add(row * f.stride)), whole, narrowing);
+            D::store_halves(at.map(|at| f.out.wrapping_add(at)), whole, narrowing);
+        }
+    }
+}
+
+/// Bytes of sums of all rows and a part of a panel.
+///
+/// # Safety
+/// As [`finish`].
+#[inline(always)]
+unsafe fn part_of_sums<D: Dots>(f: &Finish, sum: &SumNumbers) {
+    let zero = i32::from(sum.narrowing.zero) + i32::from(sum.narrowing.flip);
+    for column in (0..f.columns).step_by(D::LANES) {
+        // SAFETY: the caller promises sums for whole panels, and results and a summand for the rows and columns.
+        unsafe {
+            let (columns, zero) = (Columns::<D>::load(f, column), D::splat_i(zero));
+            let (summing, low, high) = (Summing::<D>::of(f, sum), D::splat(sum.low), D::splat(sum.high));
+            for row in 0..f.rows {
+                let at = row * f.stride + column;
+                let sums = D::load_i(f.sums.wrapping_add(row * NR + column));
+                let results = D::nearest(columns.real(D::add_i(sums, columns.start), columns.factor));
+                let added = summing.sums(results, f.summand.wrapping_add(at), columns.lanes);
+                let whole = D::add_i(D::nearest(D::clamp(added, low, high)), zero);
+                D::store_bytes(f.out.wrapping_add(at), whole, columns.lanes);
+            }
         }
     }
 }

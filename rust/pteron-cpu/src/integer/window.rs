@@ -2,7 +2,7 @@
 
 use super::spec::{IntegerOperation, IntegerSpec};
 use crate::conv::geometry::{Extents, Geometry};
-use pteron_core::{BindArgs, DType, PrepareContext, Result, TensorSpec};
+use pteron_core::{Args, BindArgs, DType, Dims, Error, PrepareContext, Result, TensorSpec};
 
 /// A call.
 #[derive(Debug, Clone, Copy)]
@@ -10,6 +10,8 @@ pub(super) struct Call {
     pub geometry: Geometry,
     /// Do input and output lie channels-last?
     pub is_interleaved: [bool; 2],
+    /// Position of the summand, where there is one.
+    pub summand: Option<usize>,
     /// Position of the output.
     pub out: usize,
 }
@@ -44,7 +46,7 @@ impl Call {
         let IntegerOperation::Convolution { stride, padding, dilation, groups } = &spec.operation else {
             return None;
         };
-        let out = 3 + usize::from(spec.has_bias);
+        let (summand, out) = (spec.summand(), spec.out());
         let (input, weight, output) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(out)?);
         let rank = weight.shape.len().checked_sub(2).filter(|r| (1..=2).contains(r))?;
         let groups = usize::try_from(*groups).ok().filter(|g| *g > 0)?;
@@ -73,13 +75,34 @@ impl Call {
         };
         let geometry = geometry.sound()?;
         geometry.extents(&input.shape).ok()?;
-        Some(Call { geometry, is_interleaved: [is_interleaved(input)?, is_interleaved(output)?], out })
+        let is_interleaved = [is_interleaved(input)?, is_interleaved(output)?];
+        // A summand is added where the output is written.
+        (summand.is_none() || is_interleaved[1]).then_some(Call { geometry, is_interleaved, summand, out })
     }
 
     /// The extents of a call, whose output gets its shape.
     pub(super) fn bind(&self, args: &mut BindArgs<'_>) -> Result<Extents> {
         let extents = self.geometry.extents(args.args().tensor(0)?.shape())?;
-        args.resize(self.out, &self.geometry.output_shape(&extents)?)?;
+        let shape = self.geometry.output_shape(&extents)?;
+        args.resize(self.out, &shape)?;
+        check_summand(&args.args(), self.summand, &shape)?;
         Ok(extents)
     }
+}
+
+/// An error when the summand does not have the output's shape.
+pub(super) fn check_summand(args: &Args<'_>, summand: Option<usize>, out: &Dims) -> Result<()> {
+    let Some(i) = summand else { return Ok(()) };
+    let summand = args.tensor(i)?;
+    if summand.shape() != out {
+        return Err(Error::kernel("what is added to a quantised result does not have its shape")
+            .expected(out.to_string())
+            .got(summand.shape().to_string()));
+    }
+    Ok(())
+}
+
+/// The first byte of the summand; null where there is none.
+pub(super) fn summand_of(args: &Args<'_>, summand: Option<usize>) -> Result<*const u8> {
+    summand.map_or(Ok(std::ptr::null()), |i| Ok(args.tensor(i)?.as_ptr()))
 }

@@ -11,6 +11,7 @@ mod placement;
 mod products;
 mod quantised_activations;
 mod quantised_products;
+mod quantised_sums;
 mod rows_as_images;
 mod signals;
 mod symmetric_products;

@@ -16,6 +16,9 @@ impl Generator<'_> {
         if self.rng.one_in(4) {
             return self.symmetric_product();
         }
+        if self.rng.one_in(4) {
+            return self.quantised_sum();
+        }
         let width = self.nodes[0].width;
         let scale = [0.015_625, 0.1][self.rng.below(2)];
         let zero = self.rng.below(7) as i64 - 3;
@@ -46,7 +49,7 @@ impl Generator<'_> {
         out
     }
 
-    fn quantised(&mut self, x: usize, scale: f64, zero: i64) -> usize {
+    pub(super) fn quantised(&mut self, x: usize, scale: f64, zero: i64) -> usize {
         self.touch(x);
         let shape = [MAX_ROWS, self.nodes[x].width];
         let out = self.tensor(TensorDraft::contiguous(DType::Int8, &shape).unwrap(), shape[1]);
@@ -57,7 +60,7 @@ impl Generator<'_> {
         out
     }
 
-    fn dequantised(&mut self, q: usize, scale: f64, zero: i64) -> usize {
+    pub(super) fn dequantised(&mut self, q: usize, scale: f64, zero: i64) -> usize {
         self.touch(q);
         let out = self.node(self.nodes[q].width, 2);
         let mut args = vec![self.nodes[q].value];

@@ -62,6 +62,7 @@ pub const RULES: &[Rule] = &[
     channels_last::RULE,
     // Behind the one by which rows and images are the same bytes.
     fold_products::RULE,
+    quantised::fuse_sum::RULE,
     fuse_residual::RULE,
     fuse_clamp::RULE,
     fuse_tail::RULE,

@@ -139,6 +139,24 @@ macro_rules! common {
         /// # Safety
         /// As [`Dots`] has it for this method.
         #[inline(always)]
+        unsafe fn load_bytes(p: *const u8, n: usize, flip: u8) -> __m256i {
+            // SAFETY: the caller promises AVX2 and `n` readable bytes; eight bytes are loaded only where all are.
+            unsafe {
+                let mut part = [0u8; LANES];
+                let from = match n >= LANES {
+                    true => p,
+                    false => {
+                        part.as_mut_ptr().copy_from_nonoverlapping(p, n);
+                        part.as_ptr()
+                    }
+                };
+                let bytes = _mm_loadl_epi64(from.cast());
+                _mm256_cvtepi8_epi32(_mm_xor_si128(bytes, _mm_set1_epi8(flip as i8)))
+            }
+        }
+        /// # Safety
+        /// As [`Dots`] has it for this method.
+        #[inline(always)]
         unsafe fn copy(from: *const u8, to: *mut u8, n: usize, flip: u8) {
             // SAFETY: the caller promises AVX2 and `n` bytes in both; every access ends at `n`, and what is written twice
             // is written alike, from bytes that nothing here writes.

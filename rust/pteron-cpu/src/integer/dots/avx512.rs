@@ -143,6 +143,19 @@ macro_rules! common {
         /// # Safety
         /// As [`Dots`] has it for this method.
         #[inline(always)]
+        unsafe fn load_bytes(p: *const u8, n: usize, flip: u8) -> __m512i {
+            // SAFETY: the caller promises AVX-512 and `n` readable bytes; masked bytes are not read.
+            unsafe {
+                let bytes = match n >= LANES {
+                    true => _mm_loadu_si128(p.cast()),
+                    false => _mm_maskz_loadu_epi8(first(n), p.cast()),
+                };
+                _mm512_cvtepi8_epi32(_mm_xor_si128(bytes, _mm_set1_epi8(flip as i8)))
+            }
+        }
+        /// # Safety
+        /// As [`Dots`] has it for this method.
+        #[inline(always)]
         unsafe fn copy(from: *const u8, to: *mut u8, n: usize, flip: u8) {
             // Masked stores of bytes are slow on some processors.
             // SAFETY: the caller promises AVX-512 and `n` bytes in both; every access ends at `n`, and what is written twice

@@ -150,6 +150,24 @@ macro_rules! common {
         /// # Safety
         /// As [`Dots`] has it for this method.
         #[inline(always)]
+        unsafe fn load_bytes(p: *const u8, n: usize, flip: u8) -> Self::I {
+            // SAFETY: the caller promises NEON and `n` readable bytes; eight bytes are loaded only where all are.
+            unsafe {
+                let mut part = [0u8; LANES];
+                let from = match n >= LANES {
+                    true => p,
+                    false => {
+                        part.as_mut_ptr().copy_from_nonoverlapping(p, n);
+                        part.as_ptr()
+                    }
+                };
+                let words = vmovl_s8(vreinterpret_s8_u8(veor_u8(vld1_u8(from), vdup_n_u8(flip))));
+                [vmovl_s16(vget_low_s16(words)), vmovl_s16(vget_high_s16(words))]
+            }
+        }
+        /// # Safety
+        /// As [`Dots`] has it for this method.
+        #[inline(always)]
         unsafe fn copy(from: *const u8, to: *mut u8, n: usize, flip: u8) {
             // SAFETY: the caller promises NEON and `n` bytes in both; every access ends at `n`, and what is written twice
             // is written alike, from bytes that nothing here writes.

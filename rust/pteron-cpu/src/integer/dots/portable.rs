@@ -126,6 +126,13 @@ impl Dots for Portable {
         unsafe { p.copy_from_nonoverlapping(bytes.as_ptr(), n.min(LANES)) }
     }
     #[inline(always)]
+    unsafe fn load_bytes(p: *const u8, n: usize, flip: u8) -> Self::I {
+        let mut bytes = [0u8; LANES];
+        // SAFETY: the caller promises `n` readable bytes.
+        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(p, n.min(LANES)) };
+        bytes.map(|b| i32::from((b ^ flip) as i8))
+    }
+    #[inline(always)]
     unsafe fn copy(from: *const u8, to: *mut u8, n: usize, flip: u8) {
         for i in 0..n {
             // SAFETY: the caller promises `n` bytes in both.

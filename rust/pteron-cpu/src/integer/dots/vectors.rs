@@ -113,6 +113,11 @@ pub(in crate::integer) trait Dots: Copy + 'static {
     /// The processor has the instruction set; `n` bytes are writable.
     unsafe fn store_bytes(p: *mut u8, v: Self::I, n: usize);
 
+    /// The first `n` bytes, with the bits of `flip` flipped, as signed numbers; other lanes hold any.
+    /// # Safety
+    /// The processor has the instruction set; `n` bytes are readable.
+    unsafe fn load_bytes(p: *const u8, n: usize, flip: u8) -> Self::I;
+
     /// Copies `n` bytes with the bits of `flip` flipped.
     /// # Safety
     /// The processor has the instruction set; `n` bytes are readable and writable, in memory that does not overlap.

@@ -34,6 +34,7 @@ struct Scheme {
     bias: Option<Vec<f32>>,
     clamp: Option<(f32, f32)>,
     output: IntegerOutput,
+    sum: Option<IntegerSum>,
 }
 
 /// What a sum becomes: floats as they are, bytes as their numbers.
@@ -60,6 +61,19 @@ fn finish(scheme: &Scheme, c: usize, sum: i64) -> f32 {
             whole.clamp(f64::from(least), f64::from(most)) as f32
         }
     }
+}
+
+/// What a result becomes with a byte of the summand.
+fn add(scheme: &Scheme, result: f32, summand: i8) -> f32 {
+    let (Some(sum), IntegerOutput::Quantised { zero_point, .. }) = (scheme.sum, scheme.output) else {
+        return result;
+    };
+    let own = (result - zero_point as f32) * sum.own_scale;
+    let other = (value(summand, scheme.is_unsigned[1]) - i64::from(sum.zero_point)) as f32 * sum.scale;
+    let (low, high) = sum.clamp.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+    let whole =
+        ((own + other).max(low).min(high) * sum.inverse).round_ties_even() + sum.sum_zero_point as f32;
+    whole.max(sum.low as f32).min(sum.high as f32)
 }
 
 /// A tensor of bytes that stand for int8 or uint8.
@@ -98,6 +112,7 @@ fn spec(operation: IntegerOperation, scheme: &Scheme) -> IntegerSpec {
         has_bias: scheme.bias.is_some(),
         clamp: scheme.clamp,
         output: scheme.output,
+        sum: scheme.sum,
     }
 }
 
@@ -117,6 +132,17 @@ fn schemes(channels: usize, depth: usize) -> Vec<Scheme> {
         bias: Some(bias.clone()),
         clamp: None,
         output: quantised(-5, -128, 127),
+        sum: None,
+    };
+    let sum = IntegerSum {
+        own_scale: spread,
+        scale: spread * 0.7,
+        zero_point: 9,
+        clamp: None,
+        inverse: 0.6 / spread,
+        sum_zero_point: -11,
+        low: -128,
+        high: 127,
     };
     vec![
         Scheme { is_unsigned: [true, false], zero: 131, ..plain.clone() },
@@ -127,6 +153,25 @@ fn schemes(channels: usize, depth: usize) -> Vec<Scheme> {
         // Results beyond 16 bits, and beyond 32.
         Scheme { output: scaled(spread / 300.0, 99, -100, 127), ..plain.clone() },
         Scheme { is_unsigned: [false, true], output: scaled(spread * 1e-9, 40, 0, 250), ..plain.clone() },
+        Scheme { sum: Some(sum), ..plain.clone() },
+        Scheme {
+            is_unsigned: [false, true],
+            output: scaled(spread * 1e-9, 40, 0, 250),
+            sum: Some(IntegerSum {
+                zero_point: 200,
+                clamp: Some((0.0, spread * 90.0)),
+                sum_zero_point: 3,
+                low: 1,
+                high: 255,
+                ..sum
+            }),
+            ..plain.clone()
+        },
+        Scheme {
+            output: scaled(spread / 300.0, 99, -100, 127),
+            sum: Some(IntegerSum { inverse: 900.0 / spread, low: -120, ..sum }),
+            ..plain.clone()
+        },
         Scheme { output: quantised(0, -127, 100), ..plain },
     ]
 }

@@ -33,6 +33,11 @@ fn linear_call(
     }
     let mut out_shape = shape.to_vec();
     *out_shape.last_mut().unwrap() = n;
+    let summands = bytes(rows * n, 7);
+    if scheme.sum.is_some() {
+        let order = DimOrder::contiguous(shape.len());
+        args.push(CallArg::Tensor(byte_tensor(&out_shape, order, &summands, scheme.is_unsigned[1])));
+    }
     args.push(CallArg::Tensor(HostTensor::zeros(out_type(scheme), &out_shape).unwrap()));
     let spec = spec(IntegerOperation::Linear { is_weight_transposed }, scheme);
     let call = SingleCall::of(|ctx| prepare_with(ctx, &spec, |k| k.name == kit), cpu, args).unwrap();
@@ -40,7 +45,8 @@ fn linear_call(
         let pairs = x[row * k..(row + 1) * k].iter().zip(&weights[column * k..(column + 1) * k]);
         pairs.map(|(x, w)| (x - i64::from(scheme.zero)) * i64::from(*w)).sum()
     };
-    let want = (0..rows * n).map(|i| finish(scheme, i % n, sum(i / n, i % n))).collect();
+    let result = |i: usize| add(scheme, finish(scheme, i % n, sum(i / n, i % n)), summands[i]);
+    let want = (0..rows * n).map(result).collect();
     (call.expect("is taken"), want)
 }
 
@@ -114,7 +120,43 @@ fn fewer_rows_and_chunks_in_any_order_give_the_same_bytes() {
 }
 
 fn call_out(scheme: &Scheme) -> usize {
-    3 + usize::from(scheme.bias.is_some())
+    3 + usize::from(scheme.bias.is_some()) + usize::from(scheme.sum.is_some())
+}
+
+#[test]
+fn a_summand_has_the_shape_of_the_result_in_every_call() {
+    for (kit, cpu) in kits() {
+        let schemes = schemes(40, 24);
+        let scheme = schemes.iter().find(|s| s.sum.is_some()).unwrap();
+        let (mut call, want) = linear_call(&[9, 24], 40, false, scheme, kit, &cpu);
+        call.resize(0, &[5, 24]).unwrap();
+        let text = call.call().unwrap_err().to_string();
+        assert!(text.contains("[5, 40]") && text.contains("[9, 40]"), "{text}");
+        call.resize(4, &[5, 40]).unwrap();
+        call.call().unwrap();
+        assert_eq!(results(&call, 5, scheme), want[..5 * 40], "{kit}");
+    }
+}
+
+#[test]
+fn sums_that_are_no_numbers_or_leave_i32_are_refused() {
+    let schemes = schemes(40, 24);
+    let scheme = schemes.iter().find(|s| s.sum.is_some()).unwrap();
+    let sum = scheme.sum.unwrap();
+    for sum in [
+        IntegerSum { own_scale: f32::NAN, ..sum },
+        IntegerSum { scale: 0.0, ..sum },
+        IntegerSum { scale: f32::MAX, ..sum },
+        IntegerSum { inverse: 1e30, ..sum },
+        IntegerSum { zero_point: 128, ..sum },
+        IntegerSum { sum_zero_point: -129, ..sum },
+        IntegerSum { low: 5, high: 4, ..sum },
+        IntegerSum { clamp: Some((f32::NAN, 1.0)), ..sum },
+        IntegerSum { clamp: Some((1.0, 0.0)), ..sum },
+    ] {
+        assert!(sum::SumNumbers::of(&sum, DType::Int8, [-128, 127]).is_none(), "{sum:?}");
+    }
+    assert!(sum::SumNumbers::of(&sum, DType::Int8, [-128, 127]).is_some());
 }
 
 #[test]
@@ -134,6 +176,7 @@ fn the_largest_products_do_not_saturate() {
                 has_bias: false,
                 clamp: None,
                 output: IntegerOutput::Float,
+                sum: None,
             };
             let mut call = SingleCall::of(|ctx| prepare_with(ctx, &spec, |k| k.name == kit), &cpu, args)
                 .unwrap()
@@ -162,6 +205,7 @@ fn what_cannot_be_exact_is_left_to_others() {
             has_bias: false,
             clamp: None,
             output: out,
+            sum: None,
         };
         SingleCall::of(|ctx| prepare(ctx, &spec), &cpu, args).unwrap().is_some()
     };
@@ -194,6 +238,7 @@ fn chunks_cover_every_row_and_column_once() {
                 has_bias: false,
                 clamp: None,
                 output: quantised,
+                sum: None,
             };
             let mut call = SingleCall::of(|ctx| prepare_with(ctx, &spec, |k| k.name == kit), &cpu, args)
                 .unwrap()

@@ -62,6 +62,7 @@ fn rows_are_quantised_as_the_plain_kernels_do_it() {
                 has_bias: true,
                 clamp: Some((-1e4, 1e5)),
                 output: IntegerOutput::Float,
+                sum: None,
             };
             let mut call = SingleCall::of(|ctx| prepare_with(ctx, &spec, |k| k.name == kit), &cpu, args)
                 .unwrap()
@@ -100,6 +101,7 @@ fn a_row_with_nan_becomes_nan_and_no_other() {
             has_bias: false,
             clamp: Some((-1.0, 1.0)),
             output: IntegerOutput::Float,
+            sum: None,
         };
         let mut call =
             SingleCall::of(|ctx| prepare_with(ctx, &spec, |k| k.name == kit), &cpu, args).unwrap().unwrap();
@@ -147,6 +149,7 @@ fn one_scale(least_scale: f32) -> IntegerSpec {
         has_bias: true,
         clamp: None,
         output: IntegerOutput::Float,
+        sum: None,
     }
 }
 

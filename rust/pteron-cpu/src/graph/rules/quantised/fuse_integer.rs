@@ -232,6 +232,7 @@ fn fuse(graph: &mut Graph, host: &mut dyn Host, id: NodeId, layer: &Layer) -> Re
             has_bias: bias.is_some(),
             clamp: tail.clamp,
             output: tail.output,
+            sum: None,
         };
         let args = [Some(x), Some(layer.weight.integers), Some(scales), bias, Some(tail.out)];
         let draft = Draft {

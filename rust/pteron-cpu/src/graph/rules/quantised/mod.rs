@@ -4,6 +4,7 @@
 pub(super) mod affine_reader;
 mod affine_rows;
 pub(super) mod fuse_integer;
+pub(super) mod fuse_sum;
 mod margins_of_zeros;
 pub(super) mod move_dequantise;
 pub(super) mod move_quantise;

@@ -97,6 +97,7 @@ fn bytes(node: &Node, spec: &WeightOnlySpec, rows: &QuantisedRows) -> Option<Dra
         has_bias: spec.has_bias,
         clamp: None,
         output: IntegerOutput::Float,
+        sum: None,
     };
     let bias = if spec.has_bias { Some(node.input(3)?) } else { None };
     draft(node, Op::Integer(Box::new(op)), [Some(node.input(1)?), Some(node.input(2)?), bias])

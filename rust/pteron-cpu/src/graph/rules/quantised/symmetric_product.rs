@@ -63,6 +63,7 @@ impl Found {
             has_bias: self.bias.is_some(),
             clamp: None,
             output: IntegerOutput::Float,
+            sum: None,
         };
         let inputs = [x, self.weight, self.scales].into_iter().chain(self.bias);
         Draft {
