@@ -8,9 +8,9 @@
 //! - rows with scales of their own, s\[r\]: `sum * (s[r] * sw[c]) + bias[c]`, limited.
 
 use super::dots::Narrowing;
+use super::finish::Ending;
 use super::spec::{IntegerInput, IntegerOutput, IntegerSpec};
-use super::sum::SumNumbers;
-use super::tile::Ending;
+use super::sum::{SumNumbers, Summand};
 use crate::packed::s8_nr32k4_v1::NR;
 use pteron_core::{AlignedBuffer, ArgSpec, DType, PrepareContext, Result};
 use std::ops::Range;
@@ -49,8 +49,10 @@ pub(super) struct Numbers {
     pub is_bounded: bool,
     /// How results become bytes, of a quantised output.
     pub narrowing: Option<Narrowing>,
-    /// What is added to the results then.
+    /// How bytes are added to the results then.
     pub sum: Option<SumNumbers>,
+    /// Are floats added to results in f32?
+    pub adds_floats: bool,
 }
 
 /// What each of some columns is computed with, each kind from a cache line on; zeros for columns that do not exist.
@@ -160,6 +162,7 @@ impl Numbers {
             is_bounded: false,
             narrowing,
             sum,
+            adds_floats: spec.sum == Some(Summand::Floats),
         };
         if output_scale.is_some() {
             let most = i64::from(i32::MAX) - LARGEST_PRODUCT * k as i64;
@@ -246,7 +249,7 @@ impl Narrowing {
     }
 }
 
-/// What a sum is computed with, where there is one. An error where no kernel takes it: the summand lies otherwise than the output
+/// What a sum of bytes is computed with, where there is one. An error where no kernel takes it: the summand lies otherwise than the output
 /// or has another dtype, or the numbers are not sound.
 fn sum_numbers(
     ctx: &PrepareContext<'_>,
@@ -258,8 +261,14 @@ fn sum_numbers(
     let is_alike = summand.dtype == output.dtype
         && summand.shape.len() == output.shape.len()
         && summand.dim_order == output.dim_order;
-    let numbers = range(output.dtype).and_then(|ends| SumNumbers::of(sum, output.dtype, ends));
-    numbers.filter(|_| is_alike && is_quantised).map(Some).ok_or(())
+    let numbers = match sum {
+        Summand::Floats => (!is_quantised).then_some(None),
+        Summand::Quantised(sum) => {
+            let ends = range(output.dtype).filter(|_| is_quantised);
+            ends.and_then(|ends| SumNumbers::of(sum, output.dtype, ends)).map(Some)
+        }
+    };
+    numbers.filter(|_| is_alike).ok_or(())
 }
 
 /// Bits to flip, zero point of unsigned bytes, scale.

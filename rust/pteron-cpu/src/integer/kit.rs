@@ -8,10 +8,11 @@ use super::dots::{Avx2, Avx512, Avx512Vnni, AvxVnni};
 use super::dots::{Dots, Portable};
 #[cfg(target_arch = "aarch64")]
 use super::dots::{Neon, NeonDot, NeonMixedDot};
+use super::finish::{Finish, FinishFn, finish};
 use super::gather::{Gather, GatherFn, Widen, WidenFn, gather, widen};
 #[cfg(target_arch = "aarch64")]
 use super::neon_tile::{COLUMNS, Mixed, Signed, quad_tile};
-use super::tile::{Finish, FinishFn, Registers, Tile, TileFn, finish, tile};
+use super::tile::{Registers, Tile, TileFn, TileOfBytesFn, tile, tile_of_bytes};
 use crate::packed::s8_nr32k4_v1::NR;
 use pteron_core::Isa;
 
@@ -23,6 +24,10 @@ pub(super) struct Kit {
     pub tiles: &'static [TileFn],
     /// Of all columns of a panel, for few rows, by rows - 1: these meet a panel once, and read it in one go.
     pub whole: &'static [TileFn],
+    /// Tiles of whole panels that write bytes of bounded results without storing sums, by rows - 1; of two quantised tensors' sums.
+    /// None where a panel has more vectors than two.
+    pub of_bytes: &'static [TileOfBytesFn],
+    pub of_sums: &'static [TileOfBytesFn],
     /// Products of a thread, about.
     pub products_per_ns: usize,
     /// What is taken from activations before they are multiplied.
@@ -56,7 +61,7 @@ fn channel_of<D: Dots>(i: usize) -> usize {
 unsafe fn nothing_to_leave(_: Registers) {}
 
 macro_rules! kit {
-    ($module:ident, $name:literal, $dots:ty, $w:literal, $($feature:literal)?; $rate:literal; $($rows:literal)*; $($few:literal)*) => {
+    ($module:ident, $name:literal, $dots:ty, $w:literal, $($feature:literal)?; $rate:literal; $($rows:literal)*; $($few:literal)*; $($bytes:literal)*) => {
         mod $module {
             use super::*;
             /// # Safety
@@ -75,6 +80,15 @@ macro_rules! kit {
                 // SAFETY: `Kit::available` hands this out for processors that have the instruction set; the caller
                 // promises the pointers.
                 unsafe { tile::<$dots, MR, { NR / <$dots>::LANES }>(t) }
+            }
+            /// # Safety
+            /// As [`tile_of_bytes`]; the processor has the instruction set.
+            $(#[target_feature(enable = $feature)])?
+            #[allow(dead_code, reason = "not for every instruction set")]
+            unsafe fn of_bytes<const MR: usize, const SUMMED: bool>(t: &Tile, f: &Finish) {
+                // SAFETY: `Kit::available` hands this out for processors that have the instruction set; the caller
+                // promises the pointers and the ending.
+                unsafe { tile_of_bytes::<$dots, MR, SUMMED>(t, f) }
             }
             /// # Safety
             /// As [`finish`]; the processor has the instruction set.
@@ -112,6 +126,8 @@ macro_rules! kit {
                 name: $name,
                 tiles: &[$(tiles::<$rows>),*],
                 whole: &[$(whole::<$few>),*],
+                of_bytes: &[$(of_bytes::<$bytes, false>),*],
+                of_sums: &[$(of_bytes::<$bytes, true>),*],
                 products_per_ns: $rate,
                 shift: <$dots>::SHIFT,
                 columns: $w * <$dots>::LANES,
@@ -129,26 +145,26 @@ macro_rules! kit {
     };
 }
 
-kit!(portable, "portable", Portable, 1,; 4; 1 2 3 4;);
+kit!(portable, "portable", Portable, 1,; 4; 1 2 3 4;;);
 #[cfg(target_arch = "x86_64")]
-kit!(avx2, "avx2", Avx2, 2, "avx2"; 60; 1 2 3 4 5 6; 1 2);
+kit!(avx2, "avx2", Avx2, 2, "avx2"; 60; 1 2 3 4 5 6; 1 2;);
 #[cfg(target_arch = "x86_64")]
-kit!(avx_vnni, "avx_vnni", AvxVnni, 2, "avx2,avxvnni"; 120; 1 2 3 4 5 6; 1 2);
+kit!(avx_vnni, "avx_vnni", AvxVnni, 2, "avx2,avxvnni"; 120; 1 2 3 4 5 6; 1 2;);
 #[cfg(target_arch = "x86_64")]
-kit!(avx512, "avx512", Avx512, 2, "avx512f,avx512bw,avx512vl,avx512dq"; 80; 1 2 3 4 5 6;);
+kit!(avx512, "avx512", Avx512, 2, "avx512f,avx512bw,avx512vl,avx512dq"; 80; 1 2 3 4 5 6;;);
 #[cfg(target_arch = "x86_64")]
 kit!(
     avx512_vnni, "avx512_vnni", Avx512Vnni, 2, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"; 200;
-    1 2 3 4 5 6 7 8 9 10 11 12;
+    1 2 3 4 5 6 7 8 9 10 11 12;; 1 2 3 4 5 6 7 8 9 10 11 12
 );
 // The weights, which are 16 bits wide, take four registers of 32; a row's sums take four.
 #[cfg(target_arch = "aarch64")]
-kit!(neon, "neon", Neon, 1, "neon"; 20; 1 2 3 4 5;);
+kit!(neon, "neon", Neon, 1, "neon"; 20; 1 2 3 4 5;;);
 // Their tiles come below.
 #[cfg(target_arch = "aarch64")]
-kit!(neon_dotprod, "neon_dotprod", NeonDot, 2, "neon,dotprod"; 80; 1;);
+kit!(neon_dotprod, "neon_dotprod", NeonDot, 2, "neon,dotprod"; 80; 1;;);
 #[cfg(target_arch = "aarch64")]
-kit!(neon_i8mm, "neon_i8mm", NeonMixedDot, 2, "neon,i8mm"; 80; 1;);
+kit!(neon_i8mm, "neon_i8mm", NeonMixedDot, 2, "neon,i8mm"; 80; 1;;);
 
 /// `quad_tiles!(kit, instruction, features; name: rows ...)`: the kit with tiles that multiply by a quad of a register. 5 rows
 /// x 16 columns are 20 sums, 4 registers of weights and 5 of activations, of 32.
@@ -207,6 +223,8 @@ static AMX_TILES: [TileFn; 32] = register_tiles!(
 static AMX: Kit = Kit {
     name: "amx",
     tiles: &AMX_TILES,
+    of_bytes: &[],
+    of_sums: &[],
     products_per_ns: 1500,
     leave: crate::amx::leave,
     ..avx512_vnni::KIT

@@ -1,7 +1,7 @@
 //! Products and convolutions in integers: what was dequantise, operator, (clamp,) quantise.
 //!
 //! Layers: `spec` and `sum` (what is computed) → `columns` (factors, limits, biases) → `dots` (dot products of bytes per instruction
-//! set) → `tile` and `gather` (the micro-kernel, its epilogue, rows of bytes) → `kit` (what is compiled, and which of it a
+//! set) → `finish`, `tile` and `gather` (the epilogue, the micro-kernel, rows of bytes) → `kit` (what is compiled, and which of it a
 //! processor gets) → `product` (blocks, chunk grid) → `linear`, `convolution`, `depthwise` (the kernels).
 //! `nibbles` has the products of 4-bit weights.
 //!
@@ -16,6 +16,7 @@ mod depthwise;
 mod depthwise_pairs;
 mod depthwise_pixels;
 mod dots;
+mod finish;
 mod gather;
 mod kit;
 mod linear;
@@ -33,7 +34,7 @@ mod window;
 
 pub use nibbles::{NibbleProduct, prepare_nibbles, takes_groups};
 pub use spec::{IntegerInput, IntegerOperation, IntegerOutput, IntegerSpec, RowScheme};
-pub use sum::IntegerSum;
+pub use sum::{IntegerSum, Summand};
 
 use columns::Numbers;
 use kit::Kit;

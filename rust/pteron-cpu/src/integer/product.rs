@@ -2,10 +2,12 @@
 #![allow(unsafe_code, reason = "tiles read rows and panels and write results by address")]
 
 use super::columns::{Columns, Numbers};
+use super::finish::{Ending, Finish};
 use super::gather::Widen;
 use super::kit::Kit;
-use super::tile::{Ending, Finish, Registers, Tile, TileFn};
+use super::tile::{Registers, Tile};
 use crate::gemm::part;
+use crate::gemm::tile::prefetch;
 use crate::packed::s8_nr32k4_v1::{NR, Panels, QUAD};
 use pteron_core::Grid;
 use std::ops::Range;
@@ -14,6 +16,8 @@ use std::ops::Range;
 pub(super) const MOST_ROWS: usize = 32;
 /// Bytes of a block of rows at most, as tiles read them: it stays in the second-level cache while panels pass.
 const BLOCK_BYTES: usize = 192 << 10;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Rows of a block at most.
 const BLOCK_ROWS: usize = 240;
 /// Bytes of panels up to which each tile of rows meets all of them before the next one does.
@@ -66,7 +70,7 @@ pub(super) struct Target {
     pub out: *mut u8,
     /// Bytes between rows.
     pub stride: usize,
-    /// What is added to a quantised result, for the channel `out` is of: it lies alike.
+    /// What is added to a result, for the channel `out` is of: it lies alike.
     pub summand: *const u8,
 }
 
@@ -125,7 +129,7 @@ impl Product {
     ///
     /// # Safety
     /// The rows are as tiles read them and can be read, for whole quads; the output can be written for the columns of the
-    /// panels, and overlaps nothing that is read; where the numbers have a sum, the summand can be read for as much.
+    /// panels, and overlaps nothing that is read; where something is added, the summand can be read for as much.
     pub(super) unsafe fn run(&self, group: usize, rows: Rows, panels: Range<usize>, target: Target) {
         let tiles = rows.count.div_ceil(self.kit.max_rows());
         let Some(group_parts) = self.groups.get(group) else {
@@ -165,30 +169,11 @@ impl Product {
         target: Target,
         (Sums(sums), registers): (&mut Sums, &mut Registers),
     ) {
-        let of_rows =
-            |tiles: &'static [TileFn]| range.len().checked_sub(1).and_then(|i| tiles.get(i)).copied();
-        let whole = of_rows(self.kit.whole).map(|tile| (tile, NR));
-        let found = whole.or_else(|| of_rows(self.kit.tiles).map(|tile| (tile, self.kit.columns)));
-        let (Some(group_parts), Some((tile, step))) = (self.groups.get(group), found) else {
+        let (Some(group_parts), Some(of_rows)) = (self.groups.get(group), range.len().checked_sub(1)) else {
             return;
         };
-        let column = panel * NR;
+        let (numbers, column, sums) = (&self.numbers, panel * NR, sums.as_mut_ptr());
         let columns = NR.min(self.n - column);
-        let first = group_parts.panels.as_ptr().wrapping_add(panel * group_parts.panels.stride());
-        for at in (0..columns).step_by(step) {
-            let t = Tile {
-                rows: rows.first.wrapping_add(range.start * rows.stride),
-                stride: rows.stride,
-                quads: self.k.div_ceil(QUAD),
-                panel: first.wrapping_add(at * QUAD),
-                sums: sums.as_mut_ptr().wrapping_add(at),
-                registers,
-            };
-            // SAFETY: the kit is one of this processor; the caller promises the rows, a panel has its quads for all of
-            // its columns, and there is room for the sums of the tallest tile.
-            unsafe { tile(&t) };
-        }
-        let numbers = &self.numbers;
         let ending = match rows.parameters {
             Some((zeros, scales)) => Ending::Rows {
                 zeros: zeros.wrapping_add(range.start),
@@ -196,9 +181,9 @@ impl Product {
             },
             None => numbers.ending(),
         };
-        let offset = (group * self.n + column) * numbers.out_bytes();
+        let offset = range.start * target.stride + (group * self.n + column) * numbers.out_bytes();
         let f = Finish {
-            sums: sums.as_ptr(),
+            sums,
             rows: range.len(),
             columns,
             start: group_parts.columns.start(column),
@@ -208,14 +193,59 @@ impl Product {
             high: numbers.high,
             is_bounded: numbers.is_bounded,
             ending,
-            out: target.out.wrapping_add(range.start * target.stride + offset),
+            out: target.out.wrapping_add(offset),
             stride: target.stride,
             sum: numbers.sum,
-            summand: target.summand.wrapping_add(range.start * target.stride + offset),
+            adds_floats: numbers.adds_floats,
+            summand: target.summand.wrapping_add(offset),
         };
+        let first = group_parts.panels.as_ptr().wrapping_add(panel * group_parts.panels.stride());
+        let t = Tile {
+            rows: rows.first.wrapping_add(range.start * rows.stride),
+            stride: rows.stride,
+            quads: self.k.div_ceil(QUAD),
+            panel: first,
+            sums,
+            registers,
+        };
+        if !matches!(ending, Ending::Bytes(_)) {
+            bring(&f);
+        } else if columns == NR
+            && numbers.is_bounded
+            && let tiles = if numbers.sum.is_some() { self.kit.of_sums } else { self.kit.of_bytes }
+            && let Some(tile) = tiles.get(of_rows)
+        {
+            // SAFETY: as below; the ending is what these tiles are for.
+            return unsafe { tile(&t, &f) };
+        }
+        let whole = self.kit.whole.get(of_rows).map(|tile| (tile, NR));
+        let Some((tile, step)) = whole.or_else(|| Some((self.kit.tiles.get(of_rows)?, self.kit.columns)))
+        else {
+            return;
+        };
+        for at in (0..columns).step_by(step) {
+            let (panel, sums) = (t.panel.wrapping_add(at * QUAD), t.sums.wrapping_add(at));
+            // SAFETY: the kit is one of this processor; the caller promises the rows, a panel has its quads for all of
+            // its columns, and there is room for the sums of the tallest tile.
+            unsafe { tile(&Tile { panel, sums, ..t }) };
+        }
         // SAFETY: the kit is one of this processor; parameters of columns are there for whole panels, and the caller
         // promises the output and the summand.
         unsafe { (self.kit.finish)(&f) };
+    }
+}
+
+/// Brings the places of results in f32 into the first-level cache, and what is added to them, while the tile is computed: rows are
+/// too far apart for the processor to foresee them. Bytes are a quarter, and gain nothing.
+fn bring(f: &Finish) {
+    for row in 0..f.rows {
+        for at in (0..f.columns * size_of::<f32>()).step_by(LINE) {
+            let at = row * f.stride + at;
+            prefetch(f.out.wrapping_add(at));
+            if f.adds_floats {
+                prefetch(f.summand.wrapping_add(at));
+            }
+        }
     }
 }
 

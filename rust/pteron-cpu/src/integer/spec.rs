@@ -1,6 +1,6 @@
 //! What an integer product or convolution computes: independent of shapes.
 
-use super::sum::IntegerSum;
+use super::sum::Summand;
 use std::fmt;
 
 /// A product or convolution in integers: what was dequantise, operator, (clamp,) quantise.
@@ -27,8 +27,8 @@ pub struct IntegerSpec {
     pub clamp: Option<(f32, f32)>,
     /// What is written, or added to something.
     pub output: IntegerOutput,
-    /// What is added to a quantised output, so that the sum is written.
-    pub sum: Option<IntegerSum>,
+    /// What is added to the output, so that the sum is written.
+    pub sum: Option<Summand>,
 }
 
 impl IntegerSpec {
@@ -167,11 +167,13 @@ impl fmt::Display for IntegerSpec {
         if let Some((low, high)) = self.clamp {
             write!(f, " + clamp({low}, {high})")?;
         }
-        if let Some(sum) = self.sum {
+        if self.sum.is_some() {
             f.write_str(" + residual")?;
-            if let Some((low, high)) = sum.clamp {
-                write!(f, " + clamp({low}, {high})")?;
-            }
+        }
+        if let Some(Summand::Quantised(sum)) = self.sum
+            && let Some((low, high)) = sum.clamp
+        {
+            write!(f, " + clamp({low}, {high})")?;
         }
         Ok(())
     }
@@ -179,6 +181,7 @@ impl fmt::Display for IntegerSpec {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sum::IntegerSum;
     use super::*;
 
     #[test]
@@ -202,7 +205,7 @@ mod tests {
         spec.output = IntegerOutput::Quantised { scale: 1.0, zero_point: 0, low: -128, high: 127 };
         spec.clamp = Some((0.0, f32::INFINITY));
         assert_eq!(spec.to_string(), "integer convolution + clamp(0, inf)");
-        spec.sum = Some(IntegerSum {
+        let sum = IntegerSum {
             own_scale: 1.0,
             scale: 1.0,
             zero_point: 0,
@@ -211,8 +214,11 @@ mod tests {
             sum_zero_point: 0,
             low: -128,
             high: 127,
-        });
+        };
+        spec.sum = Some(Summand::Quantised(sum));
         assert_eq!(spec.to_string(), "integer convolution + clamp(0, inf) + residual + clamp(0, 6)");
         assert_eq!((spec.summand(), spec.out()), (Some(4), 5));
+        spec.sum = Some(Summand::Floats);
+        assert_eq!(spec.to_string(), "integer convolution + clamp(0, inf) + residual");
     }
 }

@@ -1,7 +1,17 @@
-//! The sum of a quantised result and another quantised tensor, quantised again: what a residual connection is. Its numbers.
+//! What is added to a result: floats to floats, or a quantised tensor to a quantised one, the sum quantised again. That is what a
+//! residual connection is.
 
 use super::dots::Narrowing;
 use pteron_core::DType;
+
+/// What is added to a result, a tensor that lies like it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Summand {
+    /// f32, to a result in f32 that was limited before.
+    Floats,
+    /// Bytes, to a quantised result.
+    Quantised(IntegerSum),
+}
 
 /// A quantised tensor of the result's dtype and shape that is added to a quantised result. Both are dequantised, added, the sum is
 /// limited and quantised again; every step in f32, as the separate calls do it.
@@ -31,7 +41,7 @@ pub(super) struct SumNumbers {
     pub own_scale: f32,
     /// The bits that make signed bytes of the summand's, what is added to those, and their scale.
     pub flip: u8,
-    pub shift: f32,
+    pub shift: i32,
     pub scale: f32,
     pub inverse: f32,
     /// Limits of the sum's integers before their zero point is added.
@@ -69,7 +79,7 @@ impl SumNumbers {
         Some(SumNumbers {
             own_scale,
             flip,
-            shift: (middle - zero_point) as f32,
+            shift: middle - zero_point,
             scale,
             inverse,
             low: limits[0],

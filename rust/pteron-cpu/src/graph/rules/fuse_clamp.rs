@@ -37,8 +37,10 @@ fn find(graph: &Graph, consumer: NodeId) -> Option<(Vec<NodeId>, Draft)> {
     let mut draft = before.draft();
     draft.rename(input, output);
     match &mut draft.op {
-        // A part of what it computes.
-        Op::Integer(spec) if spec.clamp.is_none() && spec.output == IntegerOutput::Float => {
+        // A part of what it computes, before anything is added.
+        Op::Integer(spec)
+            if spec.clamp.is_none() && spec.output == IntegerOutput::Float && spec.sum.is_none() =>
+        {
             spec.clamp = Some((min, max));
         }
         op if op.takes_epilogue() => draft.epilogue.clamp = Some((min, max)),
@@ -62,6 +64,23 @@ mod tests {
         let z = b.call("aten::relu.out", &[y], &[4, 16]);
         b.name("y", y).name("z", z);
         b
+    }
+
+    #[test]
+    fn a_sum_behind_an_integer_product_is_not_clamped_before_it() {
+        use crate::graph::rules::quantised::testing::integer_product;
+        for (sum, count) in [(None, 1), (Some(crate::integer::Summand::Floats), 0)] {
+            let mut b = Builder::new();
+            let y = integer_product(&mut b, IntegerOutput::Float);
+            let id = b.graph.producer(y).unwrap();
+            let mut draft = b.graph.node(id).draft();
+            if let Op::Integer(spec) = &mut draft.op {
+                spec.sum = sum;
+            }
+            b.graph.replace(&[id], draft).unwrap();
+            b.call("aten::relu.out", &[y], &[4, 16]);
+            assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), count);
+        }
     }
 
     #[test]

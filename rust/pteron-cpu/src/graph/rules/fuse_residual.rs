@@ -2,12 +2,13 @@
 //!
 //! *Before*: `y = convolution(x, W, b); z = add(y, r)`. *After*: `z = convolution+residual(x, W, b, r)`.
 //!
-//! Applies when the addition is the only reader of `y`, `r` has the shape and memory order of `y`, and
+//! Products in integers, too, where they write floats. Applies when the addition is the only reader of `y`, `r` has the shape and memory order of `y`, and
 //! `alpha` is 1. Where both summands could take the other one in, the one that is computed last does. Exact:
 //! the tile adds the same two numbers. Saves a pass over the activations.
 
 use super::rule::{Rule, WEIGHTED};
 use crate::graph::{Draft, Graph, Host, Node, NodeId, Op};
+use crate::integer::{IntegerOutput, Summand};
 use pteron_core::Result;
 
 pub(super) const RULE: Rule = Rule {
@@ -54,16 +55,20 @@ fn fused(graph: &Graph, sum: &Node, of: usize, other: usize) -> Option<(NodeId, 
     let spec = &graph.tensor(output).spec;
     let producer = graph.sole_producer(input)?;
     let before = graph.node(producer);
-    let is_fusible = before.op.takes_epilogue()
-        && before.epilogue.is_none()
-        && graph.tensor(input).spec == *spec
-        && graph.tensor(residual).spec == *spec;
-    if !is_fusible {
+    let are_alike = [input, residual].iter().all(|t| graph.tensor(*t).spec == *spec);
+    if !are_alike || !before.epilogue.is_none() {
         return None;
     }
     let mut draft = before.draft();
     draft.rename(input, output);
-    draft.epilogue.residual = Some(draft.push_input(residual));
+    let position = draft.push_input(residual);
+    match &mut draft.op {
+        Op::Integer(spec) if spec.output == IntegerOutput::Float && spec.sum.is_none() => {
+            spec.sum = Some(Summand::Floats);
+        }
+        op if op.takes_epilogue() => draft.epilogue.residual = Some(position),
+        _ => return None,
+    }
     Some((producer, draft))
 }
 
@@ -96,6 +101,26 @@ mod tests {
         assert_eq!(fused.epilogue.residual, Some(3));
         assert_eq!(fused.input(3), Some(first));
         assert_eq!(fused.covers.as_slice(), [1, 2]);
+    }
+
+    #[test]
+    fn an_integer_product_that_writes_floats_takes_it_in() {
+        use crate::graph::rules::quantised::testing::integer_product;
+        for (output, count) in
+            [(IntegerOutput::Float, 1), (crate::graph::rules::quantised::testing::BYTES, 0)]
+        {
+            let mut b = Builder::new();
+            let y = integer_product(&mut b, output);
+            let r = b.border(&[4, 16]);
+            sum(&mut b, y, r, 1);
+            assert_eq!(apply(&mut b.graph, &mut AnyKernel).unwrap(), count);
+            if count == 1 {
+                let node = b.graph.node(b.graph.producer(b.get("z")).unwrap());
+                let Op::Integer(spec) = &node.op else { panic!("{:?}", node.op) };
+                assert_eq!((spec.sum, spec.summand()), (Some(Summand::Floats), Some(3)));
+                assert_eq!(node.input(3), Some(r));
+            }
+        }
     }
 
     #[test]

@@ -73,6 +73,13 @@ macro_rules! common {
         /// # Safety
         /// As [`Dots`] has it for this method.
         #[inline(always)]
+        unsafe fn round(a: __m256) -> __m256 {
+            // SAFETY: the caller promises AVX2.
+            unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+        }
+        /// # Safety
+        /// As [`Dots`] has it for this method.
+        #[inline(always)]
         unsafe fn splat(v: f32) -> __m256 {
             // SAFETY: the caller promises AVX2.
             unsafe { _mm256_set1_ps(v) }

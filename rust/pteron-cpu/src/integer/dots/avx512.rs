@@ -79,6 +79,13 @@ macro_rules! common {
         /// # Safety
         /// As [`Dots`] has it for this method.
         #[inline(always)]
+        unsafe fn round(a: __m512) -> __m512 {
+            // SAFETY: the caller promises AVX-512.
+            unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+        }
+        /// # Safety
+        /// As [`Dots`] has it for this method.
+        #[inline(always)]
         unsafe fn splat(v: f32) -> __m512 {
             // SAFETY: the caller promises AVX-512.
             unsafe { _mm512_set1_ps(v) }

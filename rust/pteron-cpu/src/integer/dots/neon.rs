@@ -83,6 +83,13 @@ macro_rules! common {
         /// # Safety
         /// As [`Dots`] has it for this method.
         #[inline(always)]
+        unsafe fn round(a: Self::F) -> Self::F {
+            // SAFETY: the caller promises NEON.
+            unsafe { [vrndnq_f32(a[0]), vrndnq_f32(a[1])] }
+        }
+        /// # Safety
+        /// As [`Dots`] has it for this method.
+        #[inline(always)]
         unsafe fn splat(v: f32) -> Self::F {
             // SAFETY: the caller promises NEON.
             unsafe { [vdupq_n_f32(v); 2] }

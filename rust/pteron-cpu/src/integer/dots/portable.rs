@@ -93,6 +93,10 @@ impl Dots for Portable {
         map(a, a, |a, _| a.round_ties_even() as i32)
     }
     #[inline(always)]
+    unsafe fn round(a: Self::F) -> Self::F {
+        map(a, a, |a, _| a.round_ties_even())
+    }
+    #[inline(always)]
     unsafe fn splat(v: f32) -> Self::F {
         [v; LANES]
     }

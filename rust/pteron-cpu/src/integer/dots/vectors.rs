@@ -12,6 +12,9 @@ pub(in crate::integer) struct Narrowing {
     pub flip: u8,
 }
 
+/// Lanes of the widest vectors.
+const MOST_LANES: usize = 16;
+
 /// Vectors of `LANES` columns.
 ///
 /// Methods are unsafe since the processor has to have the instruction set; those that take pointers read or write what
@@ -88,12 +91,31 @@ pub(in crate::integer) trait Dots: Copy + 'static {
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn nearest(a: Self::F) -> Self::I;
+    /// The nearest whole numbers, ties to even.
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn round(a: Self::F) -> Self::F;
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn splat(v: f32) -> Self::F;
     /// # Safety
     /// The processor has the instruction set; `LANES` elements are readable.
     unsafe fn load(p: *const f32) -> Self::F;
+    /// The first `n` elements; other lanes hold any number.
+    /// # Safety
+    /// The processor has the instruction set; `n` elements are readable.
+    #[inline(always)]
+    unsafe fn load_part(p: *const f32, n: usize) -> Self::F {
+        let mut part = [0f32; MOST_LANES];
+        // SAFETY: the caller promises the instruction set and `n` elements; a vector has room in the array.
+        unsafe {
+            if n >= Self::LANES {
+                return Self::load(p);
+            }
+            part.as_mut_ptr().copy_from_nonoverlapping(p, n);
+            Self::load(part.as_ptr())
+        }
+    }
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;

@@ -113,7 +113,7 @@ fn check_convolution(case: &Case, scheme: &Scheme, last: [bool; 2], kit: &str, c
     let summands = bytes(shapes[1].iter().product(), 3);
     if scheme.sum.is_some() {
         let laid = if last[1] { channels_last(&summands, shapes[1]) } else { summands.clone() };
-        args.push(CallArg::Tensor(byte_tensor(&shapes[1], order(last[1]), &laid, scheme.is_unsigned[1])));
+        args.push(CallArg::Tensor(summand_tensor(scheme, &shapes[1], order(last[1]), &laid)));
     }
     let out = args.len();
     args.push(CallArg::Tensor(

@@ -34,7 +34,7 @@ struct Scheme {
     bias: Option<Vec<f32>>,
     clamp: Option<(f32, f32)>,
     output: IntegerOutput,
-    sum: Option<IntegerSum>,
+    sum: Option<Summand>,
 }
 
 /// What a sum becomes: floats as they are, bytes as their numbers.
@@ -65,15 +65,27 @@ fn finish(scheme: &Scheme, c: usize, sum: i64) -> f32 {
 
 /// What a result becomes with a byte of the summand.
 fn add(scheme: &Scheme, result: f32, summand: i8) -> f32 {
-    let (Some(sum), IntegerOutput::Quantised { zero_point, .. }) = (scheme.sum, scheme.output) else {
-        return result;
+    let sum = match scheme.sum {
+        None => return result,
+        Some(Summand::Floats) => return result + f32::from(summand) * 0.37,
+        Some(Summand::Quantised(sum)) => sum,
     };
+    let IntegerOutput::Quantised { zero_point, .. } = scheme.output else { return result };
     let own = (result - zero_point as f32) * sum.own_scale;
     let other = (value(summand, scheme.is_unsigned[1]) - i64::from(sum.zero_point)) as f32 * sum.scale;
     let (low, high) = sum.clamp.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
     let whole =
         ((own + other).max(low).min(high) * sum.inverse).round_ties_even() + sum.sum_zero_point as f32;
     whole.max(sum.low as f32).min(sum.high as f32)
+}
+
+/// A summand that lies like the output.
+fn summand_tensor(scheme: &Scheme, shape: &[usize], order: DimOrder, bytes: &[i8]) -> HostTensor {
+    if scheme.sum != Some(Summand::Floats) {
+        return byte_tensor(shape, order, bytes, scheme.is_unsigned[1]);
+    }
+    let floats: Vec<f32> = bytes.iter().map(|b| f32::from(*b) * 0.37).collect();
+    HostTensor::in_order(shape, order, &floats).unwrap()
 }
 
 /// A tensor of bytes that stand for int8 or uint8.
@@ -153,23 +165,29 @@ fn schemes(channels: usize, depth: usize) -> Vec<Scheme> {
         // Results beyond 16 bits, and beyond 32.
         Scheme { output: scaled(spread / 300.0, 99, -100, 127), ..plain.clone() },
         Scheme { is_unsigned: [false, true], output: scaled(spread * 1e-9, 40, 0, 250), ..plain.clone() },
-        Scheme { sum: Some(sum), ..plain.clone() },
+        Scheme { sum: Some(Summand::Quantised(sum)), ..plain.clone() },
+        Scheme {
+            clamp: Some((-spread, 6.0)),
+            output: IntegerOutput::Float,
+            sum: Some(Summand::Floats),
+            ..plain.clone()
+        },
         Scheme {
             is_unsigned: [false, true],
             output: scaled(spread * 1e-9, 40, 0, 250),
-            sum: Some(IntegerSum {
+            sum: Some(Summand::Quantised(IntegerSum {
                 zero_point: 200,
                 clamp: Some((0.0, spread * 90.0)),
                 sum_zero_point: 3,
                 low: 1,
                 high: 255,
                 ..sum
-            }),
+            })),
             ..plain.clone()
         },
         Scheme {
             output: scaled(spread / 300.0, 99, -100, 127),
-            sum: Some(IntegerSum { inverse: 900.0 / spread, low: -120, ..sum }),
+            sum: Some(Summand::Quantised(IntegerSum { inverse: 900.0 / spread, low: -120, ..sum })),
             ..plain.clone()
         },
         Scheme { output: quantised(0, -127, 100), ..plain },

@@ -36,7 +36,7 @@ fn linear_call(
     let summands = bytes(rows * n, 7);
     if scheme.sum.is_some() {
         let order = DimOrder::contiguous(shape.len());
-        args.push(CallArg::Tensor(byte_tensor(&out_shape, order, &summands, scheme.is_unsigned[1])));
+        args.push(CallArg::Tensor(summand_tensor(scheme, &out_shape, order, &summands)));
     }
     args.push(CallArg::Tensor(HostTensor::zeros(out_type(scheme), &out_shape).unwrap()));
     let spec = spec(IntegerOperation::Linear { is_weight_transposed }, scheme);
@@ -142,7 +142,7 @@ fn a_summand_has_the_shape_of_the_result_in_every_call() {
 fn sums_that_are_no_numbers_or_leave_i32_are_refused() {
     let schemes = schemes(40, 24);
     let scheme = schemes.iter().find(|s| s.sum.is_some()).unwrap();
-    let sum = scheme.sum.unwrap();
+    let Some(Summand::Quantised(sum)) = scheme.sum else { panic!("{:?}", scheme.sum) };
     for sum in [
         IntegerSum { own_scale: f32::NAN, ..sum },
         IntegerSum { scale: 0.0, ..sum },

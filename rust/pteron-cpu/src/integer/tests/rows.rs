@@ -49,11 +49,13 @@ fn rows_are_quantised_as_the_plain_kernels_do_it() {
             let weights = bytes(n * k, 8);
             let scales: Vec<f32> = (0..n).map(|c| 0.01 + c as f32 * 1e-4).collect();
             let bias: Vec<f32> = (0..n).map(|c| c as f32 - 10.0).collect();
+            let added = numbers(rows * n, 10);
             let args = vec![
                 CallArg::Tensor(HostTensor::new(&[rows, k], &x).unwrap()),
                 CallArg::Constant(HostTensor::new(&[n, k], &weights).unwrap()),
                 CallArg::Constant(HostTensor::new(&[n], &scales).unwrap()),
                 CallArg::Constant(HostTensor::new(&[n], &bias).unwrap()),
+                CallArg::Tensor(HostTensor::new(&[rows, n], &added).unwrap()),
                 CallArg::Tensor(HostTensor::zeros(DType::Float32, &[rows, n]).unwrap()),
             ];
             let spec = IntegerSpec {
@@ -62,7 +64,7 @@ fn rows_are_quantised_as_the_plain_kernels_do_it() {
                 has_bias: true,
                 clamp: Some((-1e4, 1e5)),
                 output: IntegerOutput::Float,
-                sum: None,
+                sum: Some(Summand::Floats),
             };
             let mut call = SingleCall::of(|ctx| prepare_with(ctx, &spec, |k| k.name == kit), &cpu, args)
                 .unwrap()
@@ -75,10 +77,10 @@ fn rows_are_quantised_as_the_plain_kernels_do_it() {
                     let pairs = q[r * k..(r + 1) * k].iter().zip(&weights[c * k..(c + 1) * k]);
                     let sum: i64 = pairs.map(|(q, w)| (i64::from(*q) - zeros[r]) * i64::from(*w)).sum();
                     let real = sum as f32 * (row_scales[r] as f32 * scales[c]) + bias[c];
-                    want.push(real.clamp(-1e4, 1e5));
+                    want.push(real.clamp(-1e4, 1e5) + added[r * n + c]);
                 }
             }
-            assert_eq!(call.output::<f32>(4).unwrap(), want, "{kit} {rows} x {k} x {n}");
+            assert_eq!(call.output::<f32>(5).unwrap(), want, "{kit} {rows} x {k} x {n}");
         }
     }
 }

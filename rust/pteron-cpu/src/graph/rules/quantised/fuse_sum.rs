@@ -10,7 +10,7 @@
 use super::{Scheme, dequantised, is_plain_call, quantised};
 use crate::graph::rules::rule::{Rule, WEIGHTED};
 use crate::graph::{Draft, Graph, Host, Node, NodeId, Op, TensorId};
-use crate::integer::{IntegerOutput, IntegerSum};
+use crate::integer::{IntegerOutput, IntegerSum, Summand};
 use pteron_core::Result;
 
 pub(in crate::graph::rules) const RULE: Rule = Rule {
@@ -92,7 +92,7 @@ fn fused(graph: &Graph, found: &Found, sum: &Node, [of, other]: [usize; 2]) -> O
     }
     let Scheme { scale, zero, low, high, .. } = found.scheme;
     let mut spec = spec.clone();
-    spec.sum = Some(IntegerSum {
+    spec.sum = Some(Summand::Quantised(IntegerSum {
         own_scale: own.scheme.scale as f32,
         scale: summand.scheme.scale as f32,
         zero_point: summand.scheme.zero,
@@ -101,7 +101,7 @@ fn fused(graph: &Graph, found: &Found, sum: &Node, [of, other]: [usize; 2]) -> O
         sum_zero_point: zero,
         low,
         high,
-    });
+    }));
     let mut draft = before.draft();
     draft.op = Op::Integer(spec);
     draft.rename(own.quantised, found.out);
@@ -116,32 +116,15 @@ fn fused(graph: &Graph, found: &Found, sum: &Node, [of, other]: [usize; 2]) -> O
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{BYTES, integer_product};
     use super::*;
     use crate::graph::testing::{AnyKernel, Builder};
     use crate::graph::{Argument, Literal};
-    use crate::integer::{IntegerInput, IntegerOperation, IntegerSpec};
     use pteron_core::DType;
 
     /// An integer product of bytes.
     fn product(b: &mut Builder) -> TensorId {
-        let (q, w, scales) = (b.border(&[4, 8]), b.constant(&[16, 8]), b.constant(&[16]));
-        b.cast(q, DType::Int8);
-        b.cast(w, DType::Int8);
-        let y = b.call("aten::mm.out", &[q, w, scales], &[4, 16]);
-        b.cast(y, DType::Int8);
-        let id = b.graph.producer(y).unwrap();
-        let spec = IntegerSpec {
-            operation: IntegerOperation::Linear { is_weight_transposed: false },
-            input: IntegerInput::PerTensor { scale: 0.5, zero_point: 3 },
-            has_bias: false,
-            clamp: None,
-            output: IntegerOutput::Quantised { scale: 0.25, zero_point: 3, low: -128, high: 127 },
-            sum: None,
-        };
-        let op = Op::Integer(Box::new(spec));
-        let draft = Draft { op, operator: String::new(), ..b.graph.node(id).draft() };
-        b.graph.replace(&[id], draft).unwrap();
-        y
+        integer_product(b, BYTES)
     }
 
     fn integers(b: &mut Builder) -> TensorId {
@@ -186,7 +169,7 @@ mod tests {
                 low: -128,
                 high: 127,
             };
-            assert_eq!(spec.sum, Some(expected));
+            assert_eq!(spec.sum, Some(Summand::Quantised(expected)));
             // The product and what reads it.
             assert_eq!(b.graph.live().count(), 2);
         }

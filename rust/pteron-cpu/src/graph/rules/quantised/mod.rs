@@ -11,6 +11,8 @@ pub(super) mod move_quantise;
 pub(super) mod multiply_rows;
 pub(super) mod rows;
 mod symmetric_product;
+#[cfg(test)]
+pub(in crate::graph::rules) mod testing;
 
 use crate::graph::{Argument, Graph, Node, NodeId, TensorId};
 use pteron_core::DType;
