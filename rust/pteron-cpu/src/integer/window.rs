@@ -95,9 +95,11 @@ pub(super) fn check_summand(args: &Args<'_>, summand: Option<usize>, out: &Dims)
     let Some(i) = summand else { return Ok(()) };
     let summand = args.tensor(i)?;
     if summand.shape() != out {
-        return Err(Error::kernel("what is added to a quantised result does not have its shape")
-            .expected(out.to_string())
-            .got(summand.shape().to_string()));
+        return Err(Error::kernel(
+            "what is added to an integer product does not have the shape of its result",
+        )
+        .expected(out.to_string())
+        .got(summand.shape().to_string()));
     }
     Ok(())
 }
