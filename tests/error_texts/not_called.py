@@ -296,6 +296,7 @@ KERNELS = {
     "weights are a vector or the rows of a matrix",
     "weights with zero points are not multiplied",
     "what is added to a convolution does not have the shape of its result",
+    "what is added to an integer product does not have the shape of its result",
 }
 # Payloads of XNNPACK: rust/pteron-xnnpack/src/read/tests.rs and translate/tests.rs.
 PAYLOADS = {

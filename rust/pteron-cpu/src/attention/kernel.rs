@@ -24,6 +24,7 @@ use pteron_core::{BindArgs, CpuProfile, Element, Error, Grid, Result, Scratch};
 use pteron_kernels::elementwise::operand::{Convert, Sink, Source};
 use pteron_kernels::grid_kernel::{GridKernel, Part};
 use pteron_kernels::vector_math::SimdLevel;
+use pteron_kernels::vector_math::simd::MAX_LANES;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -298,7 +299,7 @@ impl<T: Number, C: Stored> Attention<T, C> {
             panel_stride: p.depth * NR,
             c: b.scores,
             c_stride: stride,
-            columns: seen.next_multiple_of(NR),
+            columns: seen.next_multiple_of(MAX_LANES),
             is_first: true,
         };
         // SAFETY: queries, packed keys and scores have the rows, depth and stride stated, as the caller

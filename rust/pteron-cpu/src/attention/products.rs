@@ -39,9 +39,7 @@ impl TiledProduct {
             let columns = NR.min(self.columns - first);
             for i in 0..parts {
                 let rows = part(self.rows, parts, i);
-                let Some(variant) = rows.len().checked_sub(1).and_then(|r| tiles.narrow.get(r)) else {
-                    continue;
-                };
+                let Some(variant) = tiles.within_panel(rows.len(), columns, false) else { continue };
                 for column in (0..columns).step_by(variant.columns) {
                     let tile = Tile {
                         k: self.k,

@@ -17,10 +17,17 @@ impl Generator<'_> {
             q = self.flat(q, DType::Int8);
             factors = self.flat(scale, DType::Float32);
         }
-        let data = (0..k * n).map(|_| (self.rng.below(200) as i32 - 100) as u8).collect();
-        let weight = self.constant_bytes(DType::Int8, &[k, n], data);
-        let sums =
+        let data: Vec<u8> = (0..k * n).map(|_| (self.rng.below(200) as i32 - 100) as u8).collect();
+        let weight = self.constant_bytes(DType::Int8, &[k, n], data.clone());
+        let is_raised = self.rng.one_in(2);
+        if is_raised {
+            q = self.raised(q, k);
+        }
+        let mut sums =
             self.row_step("aten::_int_mm", &[q], (DType::Int32, 2, n), |i, out| vec![i[0], weight, out]);
+        if is_raised {
+            sums = self.lowered(sums, &data, n);
+        }
         let mut y = self.converted(sums, (DType::Float32, 2, n));
         let row = self.small_scales(&[n], k);
         let is_row_first = self.rng.one_in(3);
@@ -47,6 +54,30 @@ impl Generator<'_> {
         if self.is_activation(y) && self.rng.one_in(2) {
             self.unary("aten::relu", y);
         }
+    }
+
+    /// The bytes `q` as unsigned ones, 128 higher.
+    fn raised(&mut self, q: usize, k: usize) -> usize {
+        let words = self.converted(q, (DType::Int32, 2, k));
+        let by = self.constant_bytes(DType::Int32, &[], 128i32.to_le_bytes().to_vec());
+        let one = self.value(ValueDraft::Int(1));
+        let sum = |i: &[i32], out| vec![i[0], by, one, out];
+        let raised = self.row_step("aten::add", &[words], (DType::Int32, 2, k), sum);
+        self.converted(raised, (DType::UInt8, 2, k))
+    }
+
+    /// Sums of raised bytes without the share of 128; at times another share.
+    fn lowered(&mut self, sums: usize, weights: &[u8], n: usize) -> usize {
+        let share = if self.rng.one_in(4) { 127 } else { 128 };
+        let mut shares = vec![0i32; n];
+        for row in weights.chunks_exact(n) {
+            shares.iter_mut().zip(row).for_each(|(sum, w)| *sum += share * i32::from(*w as i8));
+        }
+        let data = shares.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        let shares = self.constant_bytes(DType::Int32, &[1, n], data);
+        let one = self.value(ValueDraft::Int(1));
+        let difference = |i: &[i32], out| vec![i[0], shares, one, out];
+        self.row_step("aten::sub", &[sums], (DType::Int32, 2, n), difference)
     }
 
     /// The scale of each row of `x`.

@@ -6,9 +6,9 @@ use pteron_core::DType;
 
 pub(super) const CASTS: [&str; 2] = ["dim_order_ops::_to_dim_order_copy.out", "aten::_to_copy.out"];
 
-/// Operators among them that are not elementwise.
-pub(in crate::graph::rules) const AFFINE: [&str; 5] =
-    [CASTS[0], CASTS[1], "aten::amin.out", "aten::amax.out", "aten::full_like.out"];
+/// Operators among them that are no elementwise functions of floats.
+pub(in crate::graph::rules) const AFFINE: [&str; 6] =
+    [CASTS[0], CASTS[1], "aten::add.out", "aten::amin.out", "aten::amax.out", "aten::full_like.out"];
 
 /// `q = int8(clamp(round(floats * (1 / scale)) + zero, -128, 127))`, maybe with a factor of one behind the inverse.
 pub(super) struct Quantised {

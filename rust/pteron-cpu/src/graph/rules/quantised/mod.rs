@@ -9,6 +9,7 @@ mod margins_of_zeros;
 pub(super) mod move_dequantise;
 pub(super) mod move_quantise;
 pub(super) mod multiply_rows;
+mod raised_bytes;
 pub(super) mod rows;
 mod symmetric_product;
 #[cfg(test)]

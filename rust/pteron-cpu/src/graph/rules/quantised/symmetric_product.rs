@@ -1,8 +1,10 @@
-//! torchao's products of rows that are quantised symmetrically, with weights of 8 bits: `_int_mm`, and what is behind it.
+//! torchao's products of rows that are quantised symmetrically, with weights of 8 bits: `_int_mm`, and what is behind it. On
+//! processors with AVX-512 VNNI it raises the bytes to unsigned ones (`raised_bytes`).
 
 use super::affine_reader::CASTS;
 use super::affine_rows::{SymmetricRows, symmetric_rows};
 use super::is_plain_call;
+use super::raised_bytes::{lowered, unraised};
 use super::rows::viewed;
 use crate::epilogue::Epilogue;
 use crate::graph::rules::rows_behind::{BiasBehind, Product, Tail, row_call};
@@ -79,7 +81,8 @@ impl Found {
 fn find(graph: &Graph, host: &dyn Host, id: NodeId) -> Option<Found> {
     let node = graph.node(id);
     (graph.is_live(id) && node.operator == INT_MM && is_plain_call(node)).then_some(())?;
-    let (x, weight, sums) = (node.input(0)?, node.input(1)?, node.output()?);
+    let (multiplied, weight, mut sums) = (node.input(0)?, node.input(1)?, node.output()?);
+    let x = unraised(graph, host, multiplied)?;
     let of_weight = graph.tensor(weight);
     let &[k, n] = &*of_weight.spec.shape else { return None };
     let (q, view) = match graph.producer(x) {
@@ -95,13 +98,19 @@ fn find(graph: &Graph, host: &dyn Host, id: NodeId) -> Option<Found> {
         && of_weight.spec.dtype == DType::Int8;
     is_fitting.then_some(())?;
 
+    let mut nodes = vec![id];
+    if x != multiplied {
+        let lowered = lowered(graph, host, sums, weight)?;
+        nodes.push(lowered);
+        sums = graph.node(lowered).output()?;
+    }
     let converted = graph.only_reader(sums)?;
     let cast = graph.node(converted);
     let mut y = cast.output()?;
     let spec = &graph.tensor(y).spec;
     let is_f32 = spec.dtype == DType::Float32 && spec.dim_order.is_contiguous();
     (CASTS.contains(&cast.operator.as_str()) && is_plain_call(cast) && is_f32).then_some(())?;
-    let mut nodes = vec![id, converted];
+    nodes.push(converted);
     let (mut scales, mut is_scaled) = (None, false);
     for _ in 0..2 {
         if scales.is_none()

@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::graph::rules::fuse_clamp;
+use crate::graph::rules::remove_dead::remove_dead;
 use crate::graph::testing::{Builder, Holds};
 use crate::graph::{ET_VIEW, Literal, Tensor, TensorMemory};
 use crate::integer::RowScheme;
+use pteron_core::{AlignedBuffer, ConstantKey, ConstantView, DimOrder, Dims};
 
 /// What differs from torchao's form.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -16,6 +18,7 @@ enum Change {
     Negated,
     Zero,
     Alpha,
+    OtherShares,
 }
 
 const ROWS: usize = 6;
@@ -29,9 +32,63 @@ struct Form {
     /// Two times three rows, seen as six?
     has_views: bool,
     has_bias: bool,
+    /// Are bytes raised by 128 before they are multiplied?
+    is_raised: bool,
 }
 
-const PLAIN: Form = Form { change: Change::Nothing, columns_first: false, has_views: false, has_bias: true };
+const PLAIN: Form = Form {
+    change: Change::Nothing,
+    columns_first: false,
+    has_views: false,
+    has_bias: true,
+    is_raised: false,
+};
+
+/// Constants that hold one number for each dtype: 127.5, weights of 1, and as int32 128 or what such weights take from sums.
+struct Typed;
+
+const RAISED: [i32; 1] = [128];
+const WEIGHTS: [i8; K * N] = [1; K * N];
+const SHARES: [i32; N] = [128 * K as i32; N];
+const OTHER_SHARES: [i32; N] = [128; N];
+
+impl Host for Typed {
+    fn can_prepare(&mut self, _: &Graph, _: &Draft) -> Result<bool> {
+        Ok(true)
+    }
+    fn constant(&self, graph: &Graph, tensor: TensorId) -> Option<ConstantView<'_>> {
+        let spec = &graph.tensor(tensor).spec;
+        let data: &[u8] = match (spec.dtype, &*spec.shape) {
+            (DType::Int8, _) => bytemuck::cast_slice(&WEIGHTS),
+            (DType::Int32, []) => bytemuck::cast_slice(&RAISED),
+            (DType::Int32, [1, N]) => bytemuck::cast_slice(&SHARES),
+            (DType::Int32, _) => bytemuck::cast_slice(&OTHER_SHARES),
+            _ => bytemuck::cast_slice(&[127.5f32]),
+        };
+        let shape = if spec.dtype == DType::Float32 { Dims::new(&[1]).unwrap() } else { spec.shape };
+        Some(ConstantView {
+            key: ConstantKey { origin: 0, offset: 0, nbytes: data.len() as u64 },
+            data,
+            dtype: spec.dtype,
+            offset: 0,
+            shape,
+            strides: DimOrder::contiguous(shape.len()).strides(&shape),
+        })
+    }
+    fn add_constant(
+        &mut self,
+        _: &mut Graph,
+        _: &str,
+        _: &[TensorId],
+        _: TensorSpec,
+        _: &mut dyn FnMut(&[ConstantView<'_>]) -> Result<Option<AlignedBuffer>>,
+    ) -> Result<Option<TensorId>> {
+        Ok(None)
+    }
+    fn evaluate(&mut self, _: &mut Graph, _: NodeId) -> Result<Option<TensorId>> {
+        Ok(None)
+    }
+}
 
 fn constant(b: &mut Builder, dtype: DType, shape: &[usize]) -> TensorId {
     let spec = TensorSpec::contiguous(dtype, shape).unwrap();
@@ -92,8 +149,23 @@ fn product(form: &Form) -> (Builder, Holds<f32>, [TensorId; 2]) {
         Change::WeightOfCall => b.border(&[K, N]),
         _ => constant(&mut b, DType::Int8, &[K, N]),
     };
-    let sums = b.call(INT_MM, &[q, weight], &[ROWS, N]);
+    if form.is_raised {
+        let words = cast(&mut b, q, DType::Int32, &[ROWS, K]);
+        let by = constant(&mut b, DType::Int32, &[]);
+        let sum = vec![tensor(words), tensor(by), Argument::int(1)];
+        let raised = b.call_with("aten::add.out", sum, &[ROWS, K]);
+        b.cast(raised, DType::Int32);
+        q = cast(&mut b, raised, DType::UInt8, &[ROWS, K]);
+    }
+    let mut sums = b.call(INT_MM, &[q, weight], &[ROWS, N]);
     b.cast(sums, DType::Int32);
+    if form.is_raised {
+        let shape: &[usize] = if change == Change::OtherShares { &[N] } else { &[1, N] };
+        let shares = constant(&mut b, DType::Int32, shape);
+        let difference = vec![tensor(sums), tensor(shares), Argument::int(1)];
+        sums = b.call_with("aten::sub.out", difference, &[ROWS, N]);
+        b.cast(sums, DType::Int32);
+    }
     let mut y = cast(&mut b, sums, DType::Float32, &[ROWS, N]);
     let columns = b.constant(&[N]);
     let rows = if change == Change::OtherScale { b.border(&[ROWS, 1]) } else { seen_scale };
@@ -128,7 +200,7 @@ fn made(b: &Builder) -> Option<(IntegerSpec, usize)> {
     first
 }
 
-fn apply(b: &mut Builder, host: &mut Holds<f32>) -> usize {
+fn apply(b: &mut Builder, host: &mut dyn Host) -> usize {
     let ids: Vec<NodeId> = b.graph.ids().collect();
     ids.into_iter().filter(|id| replace(&mut b.graph, host, *id).unwrap()).count()
 }
@@ -147,6 +219,23 @@ fn products_of_torchao_are_known() {
         let node = b.graph.live().find(|(_, node)| matches!(node.op, Op::Integer(_))).unwrap().1;
         assert_eq!(b.graph.through_views(node.input(0).unwrap()), x);
         assert!(!b.graph.live().any(|(_, node)| node.operator == INT_MM));
+    }
+}
+
+#[test]
+fn bytes_that_were_raised_are_what_they_were() {
+    for has_views in [false, true] {
+        let form = Form { has_views, is_raised: true, ..PLAIN };
+        let (mut b, _, [x, _]) = product(&form);
+        assert_eq!(apply(&mut b, &mut Typed), 1, "{has_views}");
+        let node = b.graph.live().find(|(_, node)| matches!(node.op, Op::Integer(_))).unwrap().1;
+        assert_eq!(b.graph.through_views(node.input(0).unwrap()), x);
+        assert!(!b.graph.live().any(|(_, node)| [INT_MM, "aten::sub.out"].contains(&node.operator.as_str())));
+        remove_dead(&mut b.graph);
+        assert!(!b.graph.live().any(|(_, node)| node.operator == "aten::add.out"));
+        // Other numbers are taken from the sums.
+        let (mut b, _, _) = product(&Form { change: Change::OtherShares, ..form });
+        assert_eq!(apply(&mut b, &mut Typed), 0, "{has_views}");
     }
 }
 
