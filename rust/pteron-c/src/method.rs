@@ -149,6 +149,8 @@ pub unsafe extern "C" fn pteron_method_execute(
     guard::call(|| {
         let session = handles::get::<Session>(method)?;
         let mut results = session.enter()?;
+        // Others find the method in use from here on, so from here on they can cancel the call.
+        let _call = session.cancel.begin_call();
         let ending = results.take();
         // SAFETY: null, or that many values by the header.
         let args = unsafe { reading::slice(inputs, input_count, "inputs")? };

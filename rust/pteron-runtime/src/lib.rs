@@ -49,7 +49,7 @@ pub use optimize::rule_names;
 pub use pteron_core::{OwnedTensor, StableBytes};
 pub use pteron_cpu::plan::RuleSwitches;
 pub use pteron_cpu::pool::{available_processors, threads_of_environment};
-pub use session::cancel::CancelHandle;
+pub use session::cancel::{CallInProgress, CancelHandle};
 pub use session::input_value::{InputValue, TensorInput};
 pub use session::memory::{Export, Memory};
 pub use session::output_value::{LentBytes, LentTensor, OutputBuffer, OutputValue, Outputs};

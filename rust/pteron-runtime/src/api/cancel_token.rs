@@ -97,6 +97,7 @@ mod tests {
     fn a_token_stops_runs_now_and_later_and_lets_go_of_those_that_ended() {
         let token = CancelToken::new();
         let (ended, running, later) = (CancelHandle::new(), CancelHandle::new(), CancelHandle::new());
+        let _calls = [&ended, &running, &later].map(CancelHandle::begin_call);
         drop(token.listen(&ended).unwrap());
         let _listening = token.listen(&running).unwrap();
         assert!(!token.is_cancelled().unwrap() && running.is_running());

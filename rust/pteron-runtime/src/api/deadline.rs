@@ -112,6 +112,7 @@ mod tests {
     #[test]
     fn deadlines_fire_in_order_and_can_be_taken_back() {
         let (a, b, c) = (CancelHandle::new(), CancelHandle::new(), CancelHandle::new());
+        let _calls = [&a, &b, &c].map(CancelHandle::begin_call);
         let start = Instant::now();
         let _far = Deadline::set(start + Duration::from_secs(60), &c).unwrap();
         let _a = Deadline::set(start + Duration::from_millis(20), &a).unwrap();

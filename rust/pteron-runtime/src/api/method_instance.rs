@@ -175,6 +175,8 @@ impl MethodInstance {
     ) -> Result<()> {
         outputs.clear();
         let mut guard = self.lock()?;
+        // Others find the method in use from here on, so from here on they can cancel the call.
+        let _call = self.cancel.begin_call();
         let message = "the runtime panicked; this is a bug in pteron";
         let result =
             self.contained(&mut guard, message, |session| self.run(session, inputs, options, outputs));
@@ -215,7 +217,6 @@ impl MethodInstance {
         outputs: &mut Outputs,
     ) -> Result<()> {
         let code = &*self.code;
-        self.cancel.reset();
         let _listening = options.cancel.map(|token| token.listen(&self.cancel)).transpose()?;
         if options.num_threads == Some(0) {
             let hint = "leave it out to use all threads that the method was loaded with";

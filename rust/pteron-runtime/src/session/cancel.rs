@@ -5,15 +5,34 @@ use pteron_cpu::stop_word;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// No call is in progress: there is nothing to stop.
+const IDLE: u32 = u32::MAX;
+
 /// Cancels the run of one method from any thread.
 #[derive(Debug, Clone)]
 pub struct CancelHandle {
     word: Arc<AtomicU32>,
 }
 
+/// A call in progress, which can be cancelled until this is dropped.
+#[derive(Debug)]
+pub struct CallInProgress<'a> {
+    handle: &'a CancelHandle,
+    /// Or a caller of this one has begun it.
+    is_own: bool,
+}
+
+impl Drop for CallInProgress<'_> {
+    fn drop(&mut self) {
+        if self.is_own {
+            self.handle.word.store(IDLE, Ordering::Relaxed);
+        }
+    }
+}
+
 impl CancelHandle {
     pub(crate) fn new() -> Self {
-        CancelHandle { word: Arc::new(AtomicU32::new(stop_word::RUNNING)) }
+        CancelHandle { word: Arc::new(AtomicU32::new(IDLE)) }
     }
 
     /// Stops the run in progress, which then fails with [`pteron_core::ErrorKind::Cancelled`]. Without
@@ -31,8 +50,13 @@ impl CancelHandle {
         let _ = self.word.compare_exchange(stop_word::RUNNING, reason, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    pub(crate) fn reset(&self) {
-        self.word.store(stop_word::RUNNING, Ordering::Relaxed);
+    /// Begins a call of whoever has the method to itself. [`crate::Method::execute`] does so by itself; a host that
+    /// has work to do before it, while others find the method in use, begins the call where that work begins: a
+    /// [`CancelHandle::cancel`] from then on stops it.
+    pub fn begin_call(&self) -> CallInProgress<'_> {
+        let begun =
+            self.word.compare_exchange(IDLE, stop_word::RUNNING, Ordering::Relaxed, Ordering::Relaxed);
+        CallInProgress { handle: self, is_own: begun.is_ok() }
     }
 
     /// Is this the handle of the same session?
@@ -75,15 +99,34 @@ mod tests {
     }
 
     #[test]
-    fn the_first_reason_wins_until_reset() {
+    fn the_first_reason_wins_until_the_call_ends() {
         let h = CancelHandle::new();
+        // Without a call nothing happens.
+        h.cancel();
+        let call = h.begin_call();
         check(&h).unwrap();
         h.expire();
         h.cancel();
         assert_eq!(check(&h).unwrap_err().kind(), ErrorKind::DeadlineExceeded);
-        h.reset();
+        drop(call);
+        h.expire();
+        let _call = h.begin_call();
         check(&h).unwrap();
         h.clone().cancel();
         assert_eq!(check(&h).unwrap_err().kind(), ErrorKind::Cancelled);
+    }
+
+    #[test]
+    fn a_cancel_before_the_inner_call_begins_stops_it() {
+        let h = CancelHandle::new();
+        let outer = h.begin_call();
+        h.cancel();
+        let inner = h.begin_call();
+        assert_eq!(check(&h).unwrap_err().kind(), ErrorKind::Cancelled);
+        drop(inner);
+        assert_eq!(check(&h).unwrap_err().kind(), ErrorKind::Cancelled);
+        drop(outer);
+        let _next = h.begin_call();
+        check(&h).unwrap();
     }
 }
