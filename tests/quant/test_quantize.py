@@ -192,6 +192,8 @@ def test_linear_layers_whose_rows_differ_get_scales_for_each_row() -> None:
     assert first.error is not None
     assert first.error < 0.1
     assert first.bytes == 24 * 16 + 4 * 24
+    # The float weight is not kept beside the bytes.
+    assert [tuple(each.shape) for each in quantized.parameters() if each.dim() == 2] == [(8, 16)]
     assert last.reason.endswith("above 10.0%")
     program = pteron.load(pteron.export(quantized, (x,), report=False).buffer)
     (kernel,) = [each for each in program.kernels() if "integer" in each]

@@ -45,6 +45,14 @@ def quantize_rows(module: GraphModule, linear: Node) -> None:
     linear.args = (back, floats, *linear.args[2:])
     if not weight.users:
         graph.erase_node(weight)
+        _forget(module, str(weight.target))
+
+
+def _forget(module: GraphModule, target: str) -> None:
+    """Lets go of the float weight, unless another node reads it."""
+    if not any(node.op == "get_attr" and node.target == target for node in module.graph.nodes):
+        owner, _, name = target.rpartition(".")
+        delattr(module.get_submodule(owner), name)
 
 
 def _stored(module: GraphModule, weight: Node) -> dict[str, torch.Tensor]:

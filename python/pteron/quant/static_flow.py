@@ -64,7 +64,9 @@ def quantize_static(
         coarse |= beyond.keys()
         converted, layers = _converted(captured, examples, batches, leave | coarse, rows)
     reasons = {name: f"error {errors[name]:.1%} above {limit:.1%}" for name in coarse - rows}
-    return converted, [_report(layer, layer.error or errors.get(layer.name), reasons) for layer in layers]
+    # Of a layer in float, that of what was tried last.
+    measured = [errors.get(layer.name) if layer.error is None else layer.error for layer in layers]
+    return converted, [_report(*pair, reasons) for pair in zip(layers, measured, strict=True)]
 
 
 def _beyond(layers: list[_Layer], limit: float) -> dict[str, float]:

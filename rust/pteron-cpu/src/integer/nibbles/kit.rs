@@ -46,7 +46,8 @@ macro_rules! kit {
 }
 
 kit!(portable, "portable", Portable,; 2; (1, 1) (2, 1));
-// Sums of a block take R x C registers of 16, weights 2 C. With AVX-512 totals have as many registers as sums: of 32, five rows leave some.
+// Sums of a block take R x C registers of 16, weights 2 C. With AVX-512 totals are in registers, too, as many as sums: five rows
+// leave some of 32.
 #[cfg(target_arch = "x86_64")]
 kit!(avx2, "avx2", Avx2, "avx2"; 90; (1, 4) (2, 2) (3, 2) (4, 2));
 #[cfg(target_arch = "x86_64")]
