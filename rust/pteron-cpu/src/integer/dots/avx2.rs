@@ -1,6 +1,6 @@
 //! [`Dots`] with 256 bits: plain AVX2, which widens bytes to 16 bits so that no sum saturates, and AVX-VNNI.
 
-use super::vectors::{Dots, Narrowing, TapDots};
+use super::vectors::{Dots, Narrowing, TapDots, padded};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -149,11 +149,11 @@ macro_rules! common {
         unsafe fn load_bytes(p: *const u8, n: usize, flip: u8) -> __m256i {
             // SAFETY: the caller promises AVX2 and `n` readable bytes; eight bytes are loaded only where all are.
             unsafe {
-                let mut part = [0u8; LANES];
+                let part;
                 let from = match n >= LANES {
                     true => p,
                     false => {
-                        part.as_mut_ptr().copy_from_nonoverlapping(p, n);
+                        part = padded::<LANES>(p, n);
                         part.as_ptr()
                     }
                 };

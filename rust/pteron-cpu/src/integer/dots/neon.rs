@@ -3,7 +3,7 @@
 //!
 //! The intrinsics of the latter two are not stable: they are written as instructions.
 
-use super::vectors::{Dots, Narrowing, TapDots};
+use super::vectors::{Dots, Narrowing, TapDots, padded};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -160,11 +160,11 @@ macro_rules! common {
         unsafe fn load_bytes(p: *const u8, n: usize, flip: u8) -> Self::I {
             // SAFETY: the caller promises NEON and `n` readable bytes; eight bytes are loaded only where all are.
             unsafe {
-                let mut part = [0u8; LANES];
+                let part;
                 let from = match n >= LANES {
                     true => p,
                     false => {
-                        part.as_mut_ptr().copy_from_nonoverlapping(p, n);
+                        part = padded::<LANES>(p, n);
                         part.as_ptr()
                     }
                 };

@@ -1,6 +1,6 @@
 //! [`Dots`] in plain Rust.
 
-use super::vectors::{Dots, Narrowing, TapDots};
+use super::vectors::{Dots, Narrowing, TapDots, padded};
 
 const LANES: usize = 8;
 
@@ -131,10 +131,8 @@ impl Dots for Portable {
     }
     #[inline(always)]
     unsafe fn load_bytes(p: *const u8, n: usize, flip: u8) -> Self::I {
-        let mut bytes = [0u8; LANES];
         // SAFETY: the caller promises `n` readable bytes.
-        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(p, n.min(LANES)) };
-        bytes.map(|b| i32::from((b ^ flip) as i8))
+        unsafe { padded::<LANES>(p, n) }.map(|b| i32::from((b ^ flip) as i8))
     }
     #[inline(always)]
     unsafe fn copy(from: *const u8, to: *mut u8, n: usize, flip: u8) {

@@ -15,6 +15,18 @@ pub(in crate::integer) struct Narrowing {
 /// Lanes of the widest vectors.
 const MOST_LANES: usize = 16;
 
+/// The first `n` bytes, at most `N`, and zeros behind them.
+///
+/// # Safety
+/// `n` bytes are readable.
+#[inline(always)]
+pub(super) unsafe fn padded<const N: usize>(p: *const u8, n: usize) -> [u8; N] {
+    let mut bytes = [0u8; N];
+    // SAFETY: the caller promises the bytes, and no more than there is room for are copied.
+    unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(p, n.min(N)) };
+    bytes
+}
+
 /// Vectors of `LANES` columns.
 ///
 /// Methods are unsafe since the processor has to have the instruction set; those that take pointers read or write what
