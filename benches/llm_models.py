@@ -124,8 +124,8 @@ def make_pteron(weights: Path, target: Path, scheme: str, engine: str) -> None:
     import pteron.llm
 
     how = {"scheme": f"{scheme}-dynamic"} if "dynamic" in engine else _PTERON[scheme]
-    packed = engine.endswith("packed")
-    pteron.llm.export(weights, target, max_seq_len=CONTEXT, packed_weights=packed, **how)
+    packed, ragged = engine.endswith("packed"), engine.endswith("shared")
+    pteron.llm.export(weights, target, max_seq_len=CONTEXT, packed_weights=packed, ragged=ragged, **how)
 
 
 def make_gguf(weights: Path, target: Path, name: str, scheme: str) -> None:
