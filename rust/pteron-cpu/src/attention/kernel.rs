@@ -94,20 +94,20 @@ impl ScratchPlan {
 }
 
 /// Where the parts of a worker's scratch begin.
-struct Buffers {
+pub(super) struct Buffers {
     keys: *mut f32,
     values: *mut f32,
-    queries: *mut f32,
-    scores: *mut f32,
-    largest: *mut f32,
-    sum: *mut f32,
+    pub queries: *mut f32,
+    pub scores: *mut f32,
+    pub largest: *mut f32,
+    pub sum: *mut f32,
     widened: *mut f32,
     sums: *mut f32,
 }
 
 /// A batch and a key head, with the tensors of the call.
-struct Unit<'a, T, C> {
-    problem: &'a Problem,
+pub(super) struct Unit<'a, T, C> {
+    pub problem: &'a Problem,
     query: *const T,
     key: *const C,
     value: *const C,
@@ -118,15 +118,15 @@ struct Unit<'a, T, C> {
     batch: usize,
     key_head: usize,
     is_direct: bool,
-    buffers: &'a Buffers,
+    pub buffers: &'a Buffers,
 }
 
 /// Rows of one query head that are computed together.
-struct RowBlock {
-    head: usize,
-    rows: Range<usize>,
+pub(super) struct RowBlock {
+    pub head: usize,
+    pub rows: Range<usize>,
     /// Of the first row among those of the chunk.
-    slot: usize,
+    pub slot: usize,
 }
 
 impl<T: Number, C: Stored> Attention<T, C> {
@@ -144,6 +144,15 @@ impl<T: Number, C: Stored> Attention<T, C> {
         };
         let name = format!("attention.{element}.{}", tiles.isa.name());
         (name, Attention { spec, tiles, level, scratch, element: PhantomData })
+    }
+
+    pub(super) fn level(&self) -> SimdLevel {
+        self.level
+    }
+
+    /// Of queries.
+    pub(super) fn scale(&self) -> f32 {
+        self.spec.scale
     }
 
     fn buffers(&self, scratch: &mut [f32]) -> Buffers {
@@ -168,6 +177,21 @@ impl<T: Number, C: Stored> Attention<T, C> {
         let mut is_first = true;
         for i in 0..blocks {
             let keys = part(p.keys, blocks, i);
+            // SAFETY: the unit's pointers are those of a call whose shapes are in its problem, as the caller promises.
+            if let Some(seen) = unsafe { self.scattered(unit, &rows, &keys) } {
+                if seen.is_nothing() {
+                    continue;
+                }
+                // SAFETY: likewise; the keys are inside the tensors.
+                unsafe {
+                    if is_first {
+                        row_blocks(p.rows, &rows, self.rows_together()).for_each(|block| unit.begin(&block));
+                    }
+                    self.run_scattered(unit, &rows, &keys, seen);
+                }
+                is_first = false;
+                continue;
+            }
             let parts = row_blocks(p.rows, &rows, self.rows_together());
             // SAFETY: the unit's pointers are those of a call whose shapes are in its problem, as the caller promises.
             let seen = parts.fold(0, |seen, block| unsafe { self.seen(unit, &keys, &block, seen) });
@@ -252,7 +276,7 @@ impl<T: Number, C: Stored> Attention<T, C> {
                 to: b.queries,
             });
             self.scores(unit, keys.start, seen, rows, stride);
-            self.multiply(unit, 0, keys.start, [seen, rows, stride]);
+            self.multiply(unit, 0, keys.start, b.scores, [seen, rows, stride]);
             let (out, out_stride) = unit.sums_at(block);
             self.level.dispatch(ScoreBlock {
                 scores: b.scores,
@@ -264,12 +288,13 @@ impl<T: Number, C: Stored> Attention<T, C> {
                 is_first,
                 largest: b.largest.add(block.slot),
                 sum: b.sum.add(block.slot),
+                slot_step: 1,
                 out,
                 out_stride,
                 width: p.width,
             });
             // Behind the sum of the weights, which knows no values.
-            self.multiply(unit, 1, keys.start, [seen, rows, stride]);
+            self.multiply(unit, 1, keys.start, b.scores, [seen, rows, stride]);
             self.sums(unit, keys, [seen, rows, stride], (out, out_stride), is_first);
         }
     }
@@ -310,16 +335,16 @@ impl<T: Number, C: Stored> Attention<T, C> {
     /// Multiplies scores or weights by the factors of keys (0) or values (1) from `first` on, where they have some.
     ///
     /// # Safety
-    /// As [`Attention::run_block`]; the buffer of the scores is filled.
-    unsafe fn multiply(
+    /// As [`Attention::run_block`]; there are rows of scores of these keys.
+    pub(super) unsafe fn multiply(
         &self,
         unit: &Unit<'_, T, C>,
         which: usize,
         first: usize,
-        [seen, rows, stride]: [usize; 3],
+        scores: *mut f32,
+        [keys, rows, stride]: [usize; 3],
     ) {
         if let Some((factors, factor_stride)) = unit.factors_at(which, first) {
-            let (scores, keys) = (unit.buffers.scores, seen);
             self.level.dispatch(MultiplyColumns { scores, stride, rows, keys, factors, factor_stride });
         }
     }
@@ -395,7 +420,11 @@ impl<T: Number, C: Stored> Attention<T, C> {
 }
 
 /// Cuts rows of a unit, heads one after the other, into blocks inside one head of at most `most` rows.
-fn row_blocks(per_head: usize, rows: &Range<usize>, most: usize) -> impl Iterator<Item = RowBlock> {
+pub(super) fn row_blocks(
+    per_head: usize,
+    rows: &Range<usize>,
+    most: usize,
+) -> impl Iterator<Item = RowBlock> {
     let (first, end) = (rows.start, rows.end);
     let mut at = first;
     std::iter::from_fn(move || {
@@ -421,16 +450,16 @@ impl<T: Number, C: Stored> Unit<'_, T, C> {
     fn query_head(&self, head: usize) -> usize {
         self.key_head * self.problem.group + head
     }
-    fn query_at(&self, head: usize, row: usize) -> *const T {
+    pub(super) fn query_at(&self, head: usize, row: usize) -> *const T {
         self.query.wrapping_add(at(&self.problem.query, self.batch, self.query_head(head), row, 0))
     }
     fn out_at(&self, head: usize, row: usize) -> *mut T {
         self.out.wrapping_add(at(&self.problem.out, self.batch, self.query_head(head), row, 0))
     }
-    fn key_at(&self, key: usize) -> *const C {
+    pub(super) fn key_at(&self, key: usize) -> *const C {
         self.key.wrapping_add(at(&self.problem.key, self.batch, self.key_head, key, 0))
     }
-    fn value_at(&self, key: usize) -> *const C {
+    pub(super) fn value_at(&self, key: usize) -> *const C {
         self.value.wrapping_add(at(&self.problem.value, self.batch, self.key_head, key, 0))
     }
     /// The factors of keys (0) or values (1) from one on, and how far apart they are.
@@ -440,7 +469,7 @@ impl<T: Number, C: Stored> Unit<'_, T, C> {
         (!factors.is_null()).then_some((first, strides.row))
     }
     /// Where the sums of a block's rows are kept, and how far apart: in the output itself if it is f32.
-    fn sums_at(&self, block: &RowBlock) -> (*mut f32, usize) {
+    pub(super) fn sums_at(&self, block: &RowBlock) -> (*mut f32, usize) {
         match T::IS_F32 {
             true => (self.out_at(block.head, block.rows.start).cast(), self.problem.out.row),
             false => {
@@ -449,7 +478,7 @@ impl<T: Number, C: Stored> Unit<'_, T, C> {
             }
         }
     }
-    fn mask_at(&self, head: usize, row: usize, key: usize) -> BlockMask {
+    pub(super) fn mask_at(&self, head: usize, row: usize, key: usize) -> BlockMask {
         let m = &self.problem.mask;
         let offset = at(m, self.batch, self.query_head(head), row, key);
         match self.problem.mask_kind {

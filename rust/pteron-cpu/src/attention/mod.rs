@@ -7,7 +7,7 @@
 //!
 //! Queries, keys, values and output may have any order of batch, heads and rows, so that the transposes
 //! around attention in a model vanish. Keys that the mask hides from all rows of a block are not read (`seen_keys`): NaN and
-//! infinities in them have no effect.
+//! infinities in them have no effect. Few rows of which each sees little meet what they see one by one (`scattered`).
 
 pub(crate) mod cached;
 mod chunk_grid;
@@ -16,6 +16,7 @@ mod key_value_panels;
 mod prepare;
 mod problem;
 mod products;
+mod scattered;
 mod scores;
 mod seen_keys;
 mod spec;

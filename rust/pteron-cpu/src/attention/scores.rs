@@ -28,6 +28,21 @@ pub(super) enum BlockMask {
     Kept(*const u8, usize, usize),
 }
 
+impl BlockMask {
+    /// Those of every `step`-th row.
+    pub(super) fn with_rows_apart(self, step: usize) -> BlockMask {
+        match self {
+            BlockMask::None => BlockMask::None,
+            BlockMask::Added(mask, by_row, by_key) => BlockMask::Added(mask, by_row * step, by_key),
+            BlockMask::AddedBrain(mask, by_row, by_key) => BlockMask::AddedBrain(mask, by_row * step, by_key),
+            BlockMask::AddedBinary(mask, by_row, by_key) => {
+                BlockMask::AddedBinary(mask, by_row * step, by_key)
+            }
+            BlockMask::Kept(mask, by_row, by_key) => BlockMask::Kept(mask, by_row * step, by_key),
+        }
+    }
+}
+
 /// A block of scores, turned in place into weights. Rows of `scores` have room up to the next multiple of
 /// 16 keys.
 pub(super) struct ScoreBlock {
@@ -43,6 +58,8 @@ pub(super) struct ScoreBlock {
     /// Per row; read unless `is_first`.
     pub largest: *mut f32,
     pub sum: *mut f32,
+    /// How far apart those of two rows are.
+    pub slot_step: usize,
     /// Accumulated rows of `width` elements, scaled when the largest score rises.
     pub out: *mut f32,
     pub out_stride: usize,
@@ -73,8 +90,9 @@ impl ScoreBlock {
             if visible < padded {
                 hide_tail(s, x.add(padded - S::LANES), visible + S::LANES - padded);
             }
-            let largest_here = self.masked_max(s, row, x, visible);
-            let before = if self.is_first { f32::NEG_INFINITY } else { *self.largest.add(row) };
+            let largest_here = masked_max(s, self.mask, row, x, visible);
+            let slot = row * self.slot_step;
+            let before = if self.is_first { f32::NEG_INFINITY } else { *self.largest.add(slot) };
             let largest = before.max(largest_here);
             // All -inf so far: any finite shift gives weights of zero instead of NaN.
             let shift = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
@@ -88,57 +106,78 @@ impl ScoreBlock {
                     factor = s.reduce_max(exp(s, s.splat(before - shift)));
                     scale(s, self.out.add(row * self.out_stride), self.width, factor);
                 }
-                sum += factor * *self.sum.add(row);
+                sum += factor * *self.sum.add(slot);
             }
-            *self.largest.add(row) = largest;
-            *self.sum.add(row) = sum;
+            *self.largest.add(slot) = largest;
+            *self.sum.add(slot) = sum;
         }
     }
+}
 
-    /// Adds the mask to the first `n` scores and returns the largest.
-    ///
-    /// # Safety
-    /// As [`ScoreBlock::row`].
+/// Adds a mask to scores.
+pub(super) struct AddMask {
+    /// Rows with room for whole vectors.
+    pub scores: *mut f32,
+    pub stride: usize,
+    pub rows: usize,
+    pub keys: usize,
+    pub mask: BlockMask,
+}
+
+impl SimdTask for AddMask {
+    type Output = ();
     #[inline(always)]
-    unsafe fn masked_max<S: Simd>(&self, s: S, row: usize, x: *mut f32, n: usize) -> f32 {
-        let lowest = s.splat(f32::NEG_INFINITY);
-        let mut max = lowest;
-        // SAFETY: mask entries of this row and of the first `n` keys exist; `x` has whole vectors.
-        unsafe {
-            match self.mask {
-                BlockMask::None => {
-                    for i in (0..n).step_by(S::LANES) {
-                        max = s.max(max, s.load(x.add(i)));
-                    }
+    fn run<S: Simd>(self, s: S) {
+        for row in 0..self.rows {
+            // SAFETY: each row has scores and mask entries of `keys` keys, and room for whole vectors of scores.
+            unsafe { masked_max(s, self.mask, row, self.scores.add(row * self.stride), self.keys) };
+        }
+    }
+}
+
+/// Adds the mask to the first `n` scores and returns the largest.
+///
+/// # Safety
+/// There are mask entries of the row and the first `n` keys, and whole vectors of scores behind `x`.
+#[inline(always)]
+unsafe fn masked_max<S: Simd>(s: S, mask: BlockMask, row: usize, x: *mut f32, n: usize) -> f32 {
+    let lowest = s.splat(f32::NEG_INFINITY);
+    let mut max = lowest;
+    // SAFETY: the caller promises entries and vectors.
+    unsafe {
+        match mask {
+            BlockMask::None => {
+                for i in (0..n).step_by(S::LANES) {
+                    max = s.max(max, s.load(x.add(i)));
                 }
-                BlockMask::Added(mask, by_row, by_key) => {
-                    max = add_mask(s, (mask.add(row * by_row), by_key), x, n);
-                }
-                BlockMask::AddedBrain(mask, by_row, by_key) => {
-                    max = add_mask(s, (mask.add(row * by_row), by_key), x, n);
-                }
-                BlockMask::AddedBinary(mask, by_row, by_key) => {
-                    max = add_mask(s, (mask.add(row * by_row), by_key), x, n);
-                }
-                BlockMask::Kept(mask, by_row, by_key) => {
-                    let mask = mask.add(row * by_row);
-                    let all = n > 0 && by_key == 0 && *mask != 0;
-                    for i in (0..n).step_by(S::LANES) {
-                        let lanes = S::LANES.min(n - i);
-                        let more = match by_key {
-                            0 if all => s.zero(),
-                            0 => lowest,
-                            _ => s.select(s.load_bools(mask.add(i), lanes), s.zero(), lowest),
-                        };
-                        let v = s.add(s.load(x.add(i)), more);
-                        s.store(x.add(i), v);
-                        max = s.max(max, v);
-                    }
+            }
+            BlockMask::Added(mask, by_row, by_key) => {
+                max = add_mask(s, (mask.add(row * by_row), by_key), x, n);
+            }
+            BlockMask::AddedBrain(mask, by_row, by_key) => {
+                max = add_mask(s, (mask.add(row * by_row), by_key), x, n);
+            }
+            BlockMask::AddedBinary(mask, by_row, by_key) => {
+                max = add_mask(s, (mask.add(row * by_row), by_key), x, n);
+            }
+            BlockMask::Kept(mask, by_row, by_key) => {
+                let mask = mask.add(row * by_row);
+                let all = n > 0 && by_key == 0 && *mask != 0;
+                for i in (0..n).step_by(S::LANES) {
+                    let lanes = S::LANES.min(n - i);
+                    let more = match by_key {
+                        0 if all => s.zero(),
+                        0 => lowest,
+                        _ => s.select(s.load_bools(mask.add(i), lanes), s.zero(), lowest),
+                    };
+                    let v = s.add(s.load(x.add(i)), more);
+                    s.store(x.add(i), v);
+                    max = s.max(max, v);
                 }
             }
         }
-        s.reduce_max(max)
     }
+    s.reduce_max(max)
 }
 
 /// Adds one row of a mask, `by_key` from key to key (0 or 1), to `n` scores; the largest, by lanes.

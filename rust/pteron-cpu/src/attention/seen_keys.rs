@@ -1,9 +1,10 @@
-//! How many keys of a block a mask lets anybody see: a cache is masked behind its filled part, and what nobody sees is not
+//! Which keys of a block a mask lets anybody see: a cache is masked behind its filled part, and what nobody sees is not
 //! read. Unsafe island.
 #![allow(unsafe_code, reason = "rows of masks are addressed by stride")]
 
 use super::scores::BlockMask;
 use pteron_kernels::elementwise::operand::Source;
+use pteron_kernels::vector_math::simd::MAX_LANES;
 use pteron_kernels::vector_math::{Simd, SimdTask};
 
 /// The number of first keys of a block behind which every row adds -inf, at least `at_least`.
@@ -49,6 +50,65 @@ impl SimdTask for SeenKeys {
         }
         seen
     }
+}
+
+/// Keys that [`SeenGroups`] counts as one: those of the widest vector.
+pub(super) const GROUP: usize = MAX_LANES;
+
+/// The groups of a block of at most 512 keys in which the first row of a mask shows any: a bit for each. Entries of the mask lie side
+/// by side.
+pub(super) struct SeenGroups {
+    pub mask: BlockMask,
+    pub keys: usize,
+}
+
+impl SimdTask for SeenGroups {
+    type Output = u32;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> u32 {
+        // SAFETY: the mask has entries of `keys` keys.
+        unsafe {
+            match self.mask {
+                BlockMask::None => u32::MAX,
+                BlockMask::Added(mask, ..) => groups_added(s, mask, self.keys),
+                BlockMask::AddedBrain(mask, ..) => groups_added(s, mask, self.keys),
+                BlockMask::AddedBinary(mask, ..) => groups_added(s, mask, self.keys),
+                BlockMask::Kept(mask, ..) => {
+                    groups(self.keys, S::LANES, |at, n| s.any(s.load_bools(mask.add(at), n)))
+                }
+            }
+        }
+    }
+}
+
+/// [`groups`] of a mask that is added.
+///
+/// # Safety
+/// The mask has `keys` entries.
+#[inline(always)]
+unsafe fn groups_added<S: Simd, M: Source>(s: S, mask: *const M, keys: usize) -> u32 {
+    let lowest = s.splat(f32::NEG_INFINITY);
+    groups(keys, S::LANES, |at, n| {
+        // SAFETY: `groups` asks for entries below `keys`; of others, -inf stands in their place.
+        unsafe {
+            if n == S::LANES {
+                return s.any(s.not(s.eq(M::load(s, mask.add(at)), lowest)));
+            }
+            (at..at + n).any(|at| (*mask.add(at)).number() != f32::NEG_INFINITY)
+        }
+    })
+}
+
+/// A bit for each group of `keys` in which `is_seen` holds for a vector that begins at a key and has so many.
+#[inline(always)]
+fn groups(keys: usize, lanes: usize, is_seen: impl Fn(usize, usize) -> bool) -> u32 {
+    let mut found = 0;
+    for at in (0..keys).step_by(lanes) {
+        if is_seen(at, lanes.min(keys - at)) {
+            found |= 1u32.checked_shl((at / GROUP) as u32).unwrap_or(0);
+        }
+    }
+    found
 }
 
 /// [`last`] for a row of a mask that is added, `by_key` from key to key (0 or 1).

@@ -482,6 +482,50 @@ fn keys_that_nobody_sees_are_not_read() {
 }
 
 #[test]
+fn few_rows_meet_what_they_see_one_by_one() {
+    // Texts that share a cache in pages, a token of each text in turn; a window; rows that see nothing, or all.
+    for [l, s] in [[4, 100], [12, 515], [33, 130]] {
+        let pages = |i: usize, j: usize| j / 24 % 4 == i % 4 && j < s - 5;
+        let window = |i: usize, j: usize| j + 40 > s - l + i && j <= s - l + i;
+        let some = |i: usize, j: usize| match i % 5 {
+            0 => false,
+            1 => j == s - 1,
+            _ => j / 100 % 3 == i % 3,
+        };
+        let shows: [&dyn Fn(usize, usize) -> bool; 3] = [&pages, &window, &some];
+        for shows in shows {
+            let kept: Vec<bool> = (0..l * s).map(|at| shows(at / s, at % s)).collect();
+            let added: Vec<f32> = kept.iter().map(|k| if *k { 0.25 } else { f32::NEG_INFINITY }).collect();
+            for (mask, heads) in [(Mask::Kept([1, 1, l, s], kept), 1), (Mask::Added([1, 1, l, s], added), 3)]
+            {
+                let case = Case { mask, ..Case::new(1, heads, 1, [l, s, 20, 40]) };
+                case.check("little");
+                case.check_halves("little");
+                Stored::new(case).check("little");
+            }
+        }
+    }
+}
+
+#[test]
+fn few_rows_do_not_read_what_nobody_sees() {
+    let [l, s, width] = [4, 600, 32];
+    let shows = |i: usize, j: usize| j / 50 % 6 == i % 4 && !(500..516).contains(&j);
+    let kept = (0..l * s).map(|at| shows(at / s, at % s)).collect();
+    let case = Case { mask: Mask::Kept([1, 1, l, s], kept), ..Case::new(1, 1, 1, [l, s, width, width]) };
+    let mut strange = case.clone();
+    for j in
+        (0..s).filter(|j| (j / 16 * 16..j / 16 * 16 + 16).all(|j| (0..l).all(|i| j >= s || !shows(i, j))))
+    {
+        strange.key.values[j * width] = f32::NAN;
+        strange.value.values[j * width + 1] = f32::INFINITY;
+    }
+    for isa in Isa::ALL {
+        assert_eq!(case.run(isa, false), strange.run(isa, false), "{isa:?}");
+    }
+}
+
+#[test]
 fn nan_and_infinity_reach_exactly_their_rows() {
     for [l, s] in [[4, 6], [20, 500]] {
         for (special, in_query) in [(f32::NAN, true), (f32::NAN, false), (f32::INFINITY, true)] {
