@@ -15,13 +15,13 @@ from torch import nn
 
 from pteron.errors import ExportError
 from pteron.llm.mapped_rows import MappedRows, mapped_rows
+from pteron.quant.group_scales import groups_of_4_bits, widen_scales
 from pteron.quant.torchao_parts import torchao
 
 #: Columns that share a scale at 4 bits.
 _GROUP = 32
 #: Elements that are quantised at a time: several float32 copies of as many stand beside the weight.
 _AT_ONCE = 1 << 18
-_INT4: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
 
 
 #: Tables of positions that models index, and weights that they multiply by, themselves.
@@ -54,9 +54,17 @@ def quantise(model: Any, scheme: str, folder: str | os.PathLike[str]) -> None:
         is_rows = is_tied and module is head
         if is_rows and table.weight is not shared:
             # The table as it was quantised: the head takes the same scheme, by rows.
-            module.weight = table.weight
+            module.weight = _of_8_bit_inputs(table.weight) if scheme.endswith("dynamic") else table.weight
             continue
         _apply(module, _config(scheme, module, is_rows), place)
+
+
+def _of_8_bit_inputs(weight: Any) -> nn.Parameter:
+    """The same numbers as the weight of a linear layer whose inputs are quantised."""
+    inner = {name: getattr(weight, name) for name in weight.tensor_data_names}
+    attributes = {name: getattr(weight, name) for name in weight.tensor_attribute_names}
+    attributes["activation_quantization"] = "int8_asym_per_token"
+    return nn.Parameter(type(weight)(**inner, **attributes), requires_grad=False)
 
 
 def _config(scheme: str, module: nn.Linear | nn.Embedding, is_rows: bool) -> Any:
@@ -66,13 +74,9 @@ def _config(scheme: str, module: nn.Linear | nn.Embedding, is_rows: bool) -> Any
             weight_dtype=torch.int8, weight_granularity=ao.PerAxis(0)
         )
     is_divided = module.weight.shape[1] % _GROUP == 0
-    if isinstance(module, nn.Linear) and is_divided and not is_rows:
-        if scheme == "int4-weight":
-            return ao.IntxWeightOnlyConfig(weight_dtype=_INT4, granularity=ao.PerGroup(_GROUP))
-        if scheme == "int4-dynamic":
-            return ao.Int8DynamicActivationIntxWeightConfig(
-                weight_dtype=_INT4, weight_granularity=ao.PerGroup(_GROUP)
-            )
+    is_in_groups = isinstance(module, nn.Linear) and is_divided and not is_rows
+    if is_in_groups and scheme in ("int4-weight", "int4-dynamic"):
+        return groups_of_4_bits(_GROUP, is_dynamic=scheme == "int4-dynamic")
     return ao.IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=ao.PerAxis(0))
 
 
@@ -125,4 +129,5 @@ def _quantised(weight: torch.Tensor, config: Any) -> Any:
     layer = nn.Linear(1, 1, bias=False, device="meta")
     layer.weight = nn.Parameter(weight, requires_grad=False)
     torchao("quantization").quantize_(layer, config, filter_fn=lambda module, _name: module is layer)
+    widen_scales(layer.weight)
     return layer.weight

@@ -7,7 +7,6 @@ come and go between calls, and a prompt is computed beside the next tokens of th
 
 from __future__ import annotations
 
-import heapq
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import InputError
+from pteron.llm.cache_rows import CacheRows
 from pteron.llm.cache_session import CacheSession, Remaining, no_limit
 from pteron.llm.model_folder import PROGRAM, ModelFolder, damaged
 
@@ -52,7 +52,7 @@ class SharedCache:
             raise damaged(PROGRAM, f"{METHOD} takes other inputs than tokens, positions, rows, texts, last")
         self.folder, self.chunk = folder, max(1, min(chunk, folder.max_seq_len))
         self._method = folder.program.load_method(METHOD, num_threads=threads)
-        self._free = list(range(folder.max_seq_len))
+        self._rows = CacheRows(folder.max_seq_len)
         self._promised = 0
         self._texts: set[SharedSession] = set()
         self._next_text = 0
@@ -77,8 +77,7 @@ class SharedCache:
             if session in self._texts:
                 self._texts.remove(session)
                 self._promised -= session.length
-                for row in session.rows:
-                    heapq.heappush(self._free, row)
+                self._rows.give(session.rows)
                 session.rows.clear()
                 self._changed.notify_all()
 
@@ -87,7 +86,7 @@ class SharedCache:
         request = _Request(session, tokens, kept)
         with self._changed:
             while len(session.rows) < len(session.tokens) + len(tokens):
-                session.rows.append(heapq.heappop(self._free))
+                session.rows.append(self._rows.take(session.rows[-1] if session.rows else None))
             self._pending.append(request)
             # Whoever waits may be the one that was waited for.
             self._changed.notify_all()

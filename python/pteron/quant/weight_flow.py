@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from pteron.errors import ExportError
+from pteron.quant.group_scales import groups_of_4_bits, widen_scales
 from pteron.quant.layer_errors import relative_error
 from pteron.quant.report import LayerReport
 from pteron.quant.torchao_parts import torchao
 
 #: Columns that share a scale at 4 bits: what the packed formats of runtimes have.
 GROUP = 32
-_INT4: torch.dtype = getattr(torch, "int4")  # noqa: B009 -- torch's stubs do not know it
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,8 @@ def _plan(scheme: str, module: nn.Module) -> _Plan | None:
         rows = ao.IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=ao.PerAxis(0))
         return _Plan("int8-weight", 8, None, rows)
     if scheme == "int4-dynamic":
-        both = ao.Int8DynamicActivationIntxWeightConfig(
-            weight_dtype=_INT4, weight_granularity=ao.PerGroup(GROUP)
-        )
-        return _Plan(scheme, 4, GROUP, both)
-    groups = ao.IntxWeightOnlyConfig(weight_dtype=_INT4, granularity=ao.PerGroup(GROUP))
-    return _Plan("int4-weight", 4, GROUP, groups)
+        return _Plan(scheme, 4, GROUP, groups_of_4_bits(GROUP, is_dynamic=True))
+    return _Plan("int4-weight", 4, GROUP, groups_of_4_bits(GROUP, is_dynamic=False))
 
 
 def _recorded(
@@ -126,3 +122,5 @@ def _error(layer: nn.Module, plan: _Plan, record: tuple[torch.Tensor, torch.Tens
 
 def _apply(layer: nn.Module, plan: _Plan) -> None:
     torchao("quantization").quantize_(layer, plan.config, filter_fn=lambda module, _name: module is layer)
+    if plan.group is not None:
+        widen_scales(layer.weight)

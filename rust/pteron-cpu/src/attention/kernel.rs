@@ -313,6 +313,9 @@ impl<T: Number, C: Stored> Attention<T, C> {
                 depth: p.depth,
                 scores: b.scores,
                 stride,
+                values: unit.value_at(first),
+                value_stride: p.value.row,
+                width: p.width,
             });
         }
         let product = TiledProduct {

@@ -6,10 +6,13 @@
 )]
 
 use super::key_value_panels::strided;
+use crate::gemm::tile::prefetch;
 use crate::gemm::{Fetch, Tile, TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
 use pteron_kernels::elementwise::operand::{Source, load_up_to};
 use pteron_kernels::vector_math::{Simd, SimdTask};
+
+const CACHE_LINE: usize = 64;
 
 /// C = A·B or C += A·B over packed panels of B.
 pub(super) struct TiledProduct {
@@ -78,6 +81,10 @@ pub(super) struct DirectScores<T> {
     pub depth: usize,
     pub scores: *mut f32,
     pub stride: usize,
+    /// The values of the keys, which are read next: they are asked for meanwhile.
+    pub values: *const T,
+    pub value_stride: usize,
+    pub width: usize,
 }
 
 impl<T: Source> SimdTask for DirectScores<T> {
@@ -85,6 +92,9 @@ impl<T: Source> SimdTask for DirectScores<T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for i in 0..self.count {
+            for line in (0..self.width).step_by(const { CACHE_LINE / size_of::<T>() }) {
+                prefetch(self.values.wrapping_add(i * self.value_stride + line));
+            }
             for row in 0..self.rows {
                 // SAFETY: query `row` and key `i` have `depth` elements each.
                 unsafe {

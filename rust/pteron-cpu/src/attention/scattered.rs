@@ -165,6 +165,9 @@ impl<T: Number, C: Stored> Attention<T, C> {
                     depth: p.depth,
                     scores,
                     stride,
+                    values: unit.value_at(begin),
+                    value_stride: p.value.row,
+                    width: p.width,
                 });
                 self.multiply(unit, 0, begin, scores, [run.len(), rows, stride]);
                 let mask = unit.mask_at(set.head, set.first, begin).with_rows_apart(set.step);

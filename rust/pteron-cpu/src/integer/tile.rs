@@ -63,6 +63,8 @@ pub(super) use unrolled;
 
 /// How far ahead of its use a panel is brought into the first-level cache.
 const AHEAD: usize = 4096;
+/// Rows that meet a panel once: it comes from memory.
+const FEW: usize = 2;
 
 /// Sets of sums, for tiles so small that one set would leave the multipliers waiting for their own results.
 const fn sets(chains: usize, sums: usize) -> usize {
@@ -232,9 +234,11 @@ unsafe fn step<D: Dots, const MR: usize, const W: usize>(
 ) {
     // SAFETY: this quad exists, so every row and every column of the tile has it.
     unsafe {
-        prefetch(panel.wrapping_add(AHEAD));
-        if W * D::LANES * QUAD > 64 {
-            prefetch(panel.wrapping_add(AHEAD + 64));
+        if const { MR > FEW || D::FETCHES } {
+            prefetch(panel.wrapping_add(AHEAD));
+            if W * D::LANES * QUAD > 64 {
+                prefetch(panel.wrapping_add(AHEAD + 64));
+            }
         }
         part::<D, MR, W, 0>((bases, stride), ahead, panel, sums);
         if const { D::PARTS == 2 } {

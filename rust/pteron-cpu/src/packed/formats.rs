@@ -1,5 +1,6 @@
 //! The table of packed formats that files may hold.
 
+use super::bf16_scales_nr32_v1;
 use super::f32_nr32_v1;
 use super::packed_format::{DENSE, PackedFormat};
 use super::s8_nr32k4_v1;
@@ -9,7 +10,7 @@ use crate::linear::halves;
 use crate::weight_only;
 
 /// Every format that this version reads and writes.
-pub const FORMATS: [PackedFormat; 14] = [
+pub const FORMATS: [PackedFormat; 15] = [
     DENSE,
     f32_nr32_v1::PACKED,
     conv::f32_conv_nr32_v1::PACKED,
@@ -19,6 +20,7 @@ pub const FORMATS: [PackedFormat; 14] = [
     s8_nr32k4_v1::PACKED,
     u4_nr32k8_v1::PACKED,
     u4_nr32k8_v1::PACKED_PAIRS,
+    bf16_scales_nr32_v1::PACKED,
     weight_only::panels::BYTES,
     weight_only::panels::NIBBLES,
     weight_only::panels::PAIRS,
@@ -60,6 +62,9 @@ mod tests {
         assert_eq!(bytes("u4_pairs_nr32k8_v1", DType::UInt8, &[17, 33]), Some(2 * 2 * 512));
         assert_eq!(bytes("u4_pairs_nr32k8_v1", DType::Int8, &[17, 33]), None);
         assert_eq!(bytes("u4_pairs_nr32k8_v1", DType::UInt8, &[usize::MAX, 33]), None);
+        assert_eq!(bytes("bf16_scales_nr32_v1", DType::Float32, &[3, 33]), Some(3 * 64 * 2));
+        assert_eq!(bytes("bf16_scales_nr32_v1", DType::BFloat16, &[3, 33]), None);
+        assert_eq!(bytes("bf16_scales_nr32_v1", DType::Float32, &[usize::MAX, 33]), None);
         assert_eq!(bytes("s8_rows_nr32_v1", DType::Int8, &[3, 33]), Some(3 * 64));
         assert_eq!(bytes("s4_rows_nr32_v1", DType::Int8, &[3, 33]), Some(2 * 64));
         assert_eq!(bytes("s4_rows_nr32_v1", DType::UInt8, &[3, 33]), None);

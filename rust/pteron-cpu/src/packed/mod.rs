@@ -2,6 +2,7 @@
 //! offsets, so that they can be stored in files and mapped. All but that of Winograd's products hold the exact
 //! weights in another order, zeros, and sums of them.
 
+pub mod bf16_scales_nr32_v1;
 mod block;
 pub mod f32_nr32_v1;
 mod formats;

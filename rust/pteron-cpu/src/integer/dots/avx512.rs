@@ -348,6 +348,7 @@ impl TapDots for Avx512 {
 
 impl Dots for Avx512Vnni {
     const CHAINS: usize = 8;
+    const FETCHES: bool = false;
     type Sums = __m512i;
     type Weights = __m512i;
     type Inputs = __m512i;

@@ -39,6 +39,10 @@ pub(in crate::integer) trait NibbleDots: Dots {
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn columns(sums: Self::Block) -> Self::I;
+    /// Numbers of bfloat16.
+    /// # Safety
+    /// The processor has the instruction set; `LANES` numbers are readable.
+    unsafe fn load_brain(p: *const u16) -> Self::F;
 }
 
 mod portable {
@@ -84,6 +88,12 @@ mod portable {
         #[inline(always)]
         unsafe fn columns(sums: Self::Block) -> Self::I {
             sums
+        }
+        #[inline(always)]
+        unsafe fn load_brain(p: *const u16) -> Self::F {
+            // SAFETY: the caller promises `LANES` readable numbers.
+            let words = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
+            words.map(|word| f32::from_bits(u32::from(word) << 16))
         }
     }
 }
@@ -157,6 +167,16 @@ mod x86 {
                 // SAFETY: the caller promises AVX2 and four readable bytes.
                 unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
             }
+            /// # Safety
+            /// As [`NibbleDots`] has it for this method.
+            #[inline(always)]
+            unsafe fn load_brain(p: *const u16) -> __m256 {
+                // SAFETY: the caller promises AVX2 and 16 readable bytes. A number of bfloat16 is the upper half of one of f32.
+                unsafe {
+                    let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
+                }
+            }
         };
     }
 
@@ -225,6 +245,14 @@ mod x86 {
         unsafe fn columns(sums: __m512i) -> __m512i {
             sums
         }
+        #[inline(always)]
+        unsafe fn load_brain(p: *const u16) -> __m512 {
+            // SAFETY: the caller promises AVX-512 and 32 readable bytes. A number of bfloat16 is the upper half of one of f32.
+            unsafe {
+                let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
+            }
+        }
     }
 }
 
@@ -247,6 +275,19 @@ mod arm {
             let low = [vandq_u8(a, four), vandq_u8(b, four)];
             let high = [vshrq_n_u8::<4>(a), vshrq_n_u8::<4>(b)];
             [low.map(|v| vreinterpretq_s8_u8(v)), high.map(|v| vreinterpretq_s8_u8(v))]
+        }
+    }
+
+    /// Eight numbers of bfloat16, which are the upper halves of those of f32.
+    ///
+    /// # Safety
+    /// The processor has NEON; 16 bytes are readable.
+    #[inline(always)]
+    unsafe fn brain(p: *const u16) -> [float32x4_t; 2] {
+        // SAFETY: the caller promises NEON and the bytes.
+        unsafe {
+            let (zero, words) = (vdupq_n_u16(0), vld1q_u16(p));
+            [vreinterpretq_f32_u16(vzip1q_u16(zero, words)), vreinterpretq_f32_u16(vzip2q_u16(zero, words))]
         }
     }
 
@@ -295,6 +336,11 @@ mod arm {
             // SAFETY: the caller promises NEON.
             unsafe { sums.map(|v| vpaddlq_s16(v)) }
         }
+        #[inline(always)]
+        unsafe fn load_brain(p: *const u16) -> Self::F {
+            // SAFETY: the caller promises NEON and the numbers.
+            unsafe { brain(p) }
+        }
     }
 
     impl NibbleDots for NeonDot {
@@ -340,6 +386,11 @@ mod arm {
         #[inline(always)]
         unsafe fn columns(sums: Self::Block) -> Self::I {
             sums
+        }
+        #[inline(always)]
+        unsafe fn load_brain(p: *const u16) -> Self::F {
+            // SAFETY: the caller promises NEON and the numbers.
+            unsafe { brain(p) }
         }
     }
 }

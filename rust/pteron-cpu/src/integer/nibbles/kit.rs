@@ -15,8 +15,8 @@ use pteron_core::Isa;
 pub(super) struct Kit {
     /// In names of kernels.
     pub name: &'static str,
-    /// By rows - 1.
-    pub tiles: &'static [TileFn],
+    /// By rows - 1; for scales of f32, and of bfloat16.
+    pub tiles: [&'static [TileFn]; 2],
     /// Products of a thread, about.
     pub products_per_ns: usize,
     /// See [`NibbleDots::HALVES`].
@@ -30,14 +30,14 @@ macro_rules! kit {
             /// # Safety
             /// As [`tile`]; the processor has the instruction set.
             $(#[target_feature(enable = $feature)])?
-            unsafe fn tiles<const R: usize, const C: usize>(t: &Tile) {
+            unsafe fn tiles<const R: usize, const C: usize, const BRAIN: bool>(t: &Tile) {
                 // SAFETY: `Kit::available` hands this out for processors that have the instruction set; the caller
                 // promises the pointers.
-                unsafe { tile::<$dots, R, C>(t) }
+                unsafe { tile::<$dots, R, C, BRAIN>(t) }
             }
             pub(super) static KIT: Kit = Kit {
                 name: $name,
-                tiles: &[$(tiles::<$rows, $vectors>),*],
+                tiles: [&[$(tiles::<$rows, $vectors, false>),*], &[$(tiles::<$rows, $vectors, true>),*]],
                 products_per_ns: $rate,
                 halves: <$dots as NibbleDots>::HALVES,
             };
@@ -99,6 +99,6 @@ impl Kit {
 
     /// Rows of the tallest tile.
     pub(super) fn max_rows(&self) -> usize {
-        self.tiles.len()
+        self.tiles[0].len()
     }
 }

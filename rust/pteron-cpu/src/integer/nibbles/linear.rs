@@ -34,8 +34,10 @@ pub(super) struct Linear {
     pub kit: &'static Kit,
     pub level: SimdLevel,
     pub panels: Panels,
-    /// [groups, N] in panels of f32.
+    /// [groups, N] in panels.
     pub scales: Arc<PackedBytes>,
+    /// Are scales of bfloat16? Else of f32.
+    pub are_brain: bool,
     /// Sums of the weights of whole panels of columns, then as many biases, if there are any.
     pub columns: AlignedBuffer,
     pub has_bias: bool,
@@ -79,6 +81,12 @@ impl Linear {
         row_stride(self.k)
     }
 
+    /// Bytes of the scales of a panel.
+    fn scale_bytes(&self) -> usize {
+        let size = if self.are_brain { size_of::<u16>() } else { size_of::<f32>() };
+        self.blocks() / self.blocks_of_group * NR * size
+    }
+
     /// Rows of a chunk of the quantising phase.
     fn chosen_rows(&self) -> usize {
         CHOSEN.div_ceil(self.k.max(1))
@@ -109,7 +117,7 @@ impl Linear {
         let panels = self.n.div_ceil(NR);
         let row_parts = rows.div_ceil(BLOCK_ROWS).max(1);
         let panel_products = rows.div_ceil(row_parts) * self.k * NR;
-        let panel_bytes = self.panels.stride() + self.blocks() / self.blocks_of_group * NR * size_of::<f32>();
+        let panel_bytes = self.panels.stride() + self.scale_bytes();
         let panel_ns = (panel_products / self.kit.products_per_ns).max(panel_bytes / BYTES_PER_NS).max(1);
         let total_ns = panel_ns.saturating_mul(panels).saturating_mul(row_parts);
         let target_ns = (total_ns / ENOUGH_CHUNKS).clamp(SMALLEST_CHUNK_NS, LARGEST_CHUNK_NS);
@@ -151,9 +159,10 @@ impl Linear {
     /// # Safety
     /// The rows were quantised; the output has them, and no other chunk writes these columns of theirs.
     unsafe fn multiply(&self, rows: Range<usize>, panels: Range<usize>, shared: &Quantised, out: *mut f32) {
-        let (blocks, groups) = (self.blocks(), self.blocks() / self.blocks_of_group);
+        let blocks = self.blocks();
         let whole = self.n.next_multiple_of(NR);
-        let (sums, scales) = (self.columns.as_ptr().cast::<f32>(), self.scales.as_ptr().cast::<f32>());
+        let functions = self.kit.tiles[usize::from(self.are_brain)];
+        let (sums, scales) = (self.columns.as_ptr().cast::<f32>(), self.scales.as_ptr());
         let tiles = rows.len().div_ceil(self.kit.max_rows());
         for panel in panels {
             let column = panel * NR;
@@ -169,7 +178,7 @@ impl Linear {
                     zeros: shared.zeros.wrapping_add(row),
                     row_scales: shared.scales.wrapping_add(row),
                     panel: self.panels.as_ptr().wrapping_add(panel * self.panels.stride()),
-                    scales: scales.wrapping_add(panel * groups * NR),
+                    scales: scales.wrapping_add(panel * self.scale_bytes()),
                     weight_sums: sums.wrapping_add(column),
                     bias: if self.has_bias { sums.wrapping_add(whole + column) } else { std::ptr::null() },
                     columns: NR.min(self.n - column),
@@ -178,7 +187,7 @@ impl Linear {
                     out: out.wrapping_add(row * self.n + column),
                     out_stride: self.n,
                 };
-                if let Some(function) = count.checked_sub(1).and_then(|i| self.kit.tiles.get(i)) {
+                if let Some(function) = count.checked_sub(1).and_then(|i| functions.get(i)) {
                     // SAFETY: the kit is one of this processor; panels, scales and columns are there for whole panels of
                     // whole blocks, and the caller promises rows and output.
                     unsafe { function(&tile) };

@@ -2,7 +2,8 @@
 //! column.
 //!
 //! Layers: `dots` (what an instruction set has) → `tile` (the micro-kernel) → `kit` (what is compiled, and which of it a processor
-//! gets); `rows` (floats to bytes) → `linear` (the kernel). Weights are read from [`crate::packed::u4_nr32k8_v1`].
+//! gets); `rows` (floats to bytes) → `linear` (the kernel). Weights are read from [`crate::packed::u4_nr32k8_v1`], scales in half the
+//! bytes where all of them are numbers of bfloat16 ([`crate::packed::bf16_scales_nr32_v1`]): they are a fifth of what a row reads.
 //!
 //! *Numbers.* With zero point z and scale s of a row, in blocks of 32 k: the sum of `q * w` of a block is exact. It is multiplied with
 //! the scale of its group and added to the blocks before; z times the sum of the column's weights is taken away, the rest
@@ -15,8 +16,8 @@ mod rows;
 mod tile;
 
 use super::spec::RowScheme;
-use crate::packed::f32_nr32_v1;
 use crate::packed::u4_nr32k8_v1::{BLOCK, NR, PACKED, Panels};
+use crate::packed::{bf16_scales_nr32_v1, f32_nr32_v1};
 use kit::Kit;
 use linear::Linear;
 use pteron_core::{AlignedBuffer, ConstantView, DType, PrepareContext, Result};
@@ -81,7 +82,12 @@ fn prepare_with(
         DType::UInt8 => Panels::get_or_pack_pairs(ctx.packs, ctx.cpu, &product.weight)?,
         _ => Panels::get_or_pack(ctx.packs, ctx.cpu, &product.weight)?,
     };
-    let scales = f32_nr32_v1::get_or_pack(ctx.packs, ctx.cpu, &product.scales)?;
+    let brain = bf16_scales_nr32_v1::get_or_pack(ctx.packs, ctx.cpu, &product.scales)?;
+    let are_brain = brain.is_some();
+    let scales = match brain {
+        Some(scales) => scales,
+        None => f32_nr32_v1::get_or_pack(ctx.packs, ctx.cpu, &product.scales)?,
+    };
     let (low, high) = product.clamp.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
     let kernel = Linear {
         kit,
@@ -89,6 +95,7 @@ fn prepare_with(
         blocks_of_group: if group == k { panels.blocks } else { group / BLOCK },
         panels,
         scales,
+        are_brain,
         columns,
         has_bias: product.bias.is_some(),
         scheme,

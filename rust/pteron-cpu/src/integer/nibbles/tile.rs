@@ -24,8 +24,8 @@ pub(super) struct Tile {
     pub zeros: *const f32,
     pub row_scales: *const f32,
     pub panel: *const u8,
-    /// [groups, 32].
-    pub scales: *const f32,
+    /// [groups, 32]: f32, or bfloat16 where the function is for that.
+    pub scales: *const u8,
     /// 32 sums of the weights of a column, and biases, or null.
     pub weight_sums: *const f32,
     pub bias: *const f32,
@@ -47,10 +47,10 @@ pub(super) type TileFn = unsafe fn(&Tile);
 /// # Safety
 /// The processor has the instruction set of `D`; all pointers are valid for what `t` describes.
 #[inline(always)]
-pub(super) unsafe fn tile<D: NibbleDots, const R: usize, const C: usize>(t: &Tile) {
+pub(super) unsafe fn tile<D: NibbleDots, const R: usize, const C: usize, const BRAIN: bool>(t: &Tile) {
     for first in (0..t.columns).step_by(C * D::LANES) {
         // SAFETY: these columns are in the panel, whose parameters are there for all 32; the caller's promise.
-        unsafe { part::<D, R, C>(t, first) }
+        unsafe { part::<D, R, C, BRAIN>(t, first) }
     }
 }
 
@@ -59,17 +59,18 @@ pub(super) unsafe fn tile<D: NibbleDots, const R: usize, const C: usize>(t: &Til
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-unsafe fn part<D: NibbleDots, const R: usize, const C: usize>(t: &Tile, first: usize) {
+unsafe fn part<D: NibbleDots, const R: usize, const C: usize, const BRAIN: bool>(t: &Tile, first: usize) {
+    let size = const { if BRAIN { size_of::<u16>() } else { size_of::<f32>() } };
     // SAFETY: the caller promises all that is read and written here.
     unsafe {
         let mut totals = [[D::splat(0.0); C]; R];
-        let (mut panel, mut scales) = (t.panel.add(first * 4), t.scales.add(first));
+        let (mut panel, mut scales) = (t.panel.add(first * 4), t.scales.add(first * size));
         let mut left_in_group = t.in_group;
         for block in 0..t.blocks {
             let row = t.row.add(block * BLOCK);
-            if R <= FEW {
-                for at in (0..C * D::LANES).step_by(16) {
-                    prefetch(scales.wrapping_add(AHEAD / BLOCK_BYTES * NR + at));
+            if const { R <= FEW && D::FETCHES } {
+                for at in (0..C * D::LANES * size).step_by(64) {
+                    prefetch(scales.wrapping_add(AHEAD / BLOCK_BYTES * NR * size + at));
                 }
             }
             let mut sums = [[D::start(0); C]; R];
@@ -77,7 +78,7 @@ unsafe fn part<D: NibbleDots, const R: usize, const C: usize>(t: &Tile, first: u
                 *sums = [D::start(*t.starts.add(r * t.blocks + block)); C];
             }
             for line in 0..BLOCK / ROWS {
-                if R <= FEW {
+                if const { R <= FEW && D::FETCHES } {
                     for at in (0..C * 4 * D::LANES).step_by(64) {
                         prefetch(panel.wrapping_add(line * LINE + AHEAD + at));
                     }
@@ -97,14 +98,19 @@ unsafe fn part<D: NibbleDots, const R: usize, const C: usize>(t: &Tile, first: u
             }
             for (totals, sums) in totals.iter_mut().zip(sums) {
                 for (c, (total, sum)) in totals.iter_mut().zip(sums).enumerate() {
-                    let scaled = D::mul(D::to_float(D::columns(sum)), D::load(scales.add(c * D::LANES)));
+                    let scale = if BRAIN {
+                        D::load_brain(scales.cast::<u16>().add(c * D::LANES))
+                    } else {
+                        D::load(scales.cast::<f32>().add(c * D::LANES))
+                    };
+                    let scaled = D::mul(D::to_float(D::columns(sum)), scale);
                     *total = D::add(*total, scaled);
                 }
             }
             panel = panel.add(BLOCK_BYTES);
             left_in_group -= 1;
             if left_in_group == 0 {
-                scales = scales.wrapping_add(NR);
+                scales = scales.wrapping_add(NR * size);
                 left_in_group = t.in_group;
             }
         }
