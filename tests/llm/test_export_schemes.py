@@ -81,9 +81,16 @@ def test_blocks_of_rows_give_what_the_whole_gives(
             assert type(one.weight) is type(two.weight)
             for part in one.weight.tensor_data_names:
                 assert torch.equal(getattr(one.weight, part), getattr(two.weight, part)), (name, part)
+            if one.weight.target_dtype is not torch.int8:
+                # Scales of groups lie in half the bytes.
+                assert torch.equal(one.weight.scale, one.weight.scale.bfloat16().float())
             for each in one.weight.tensor_attribute_names:
                 assert getattr(one.weight, each) == getattr(two.weight, each)
-    assert parts.get_output_embeddings().weight is parts.get_input_embeddings().weight
+    head, table = parts.get_output_embeddings().weight, parts.get_input_embeddings().weight
+    for part in table.tensor_data_names:
+        assert getattr(head, part).data_ptr() == getattr(table, part).data_ptr()
+    is_dynamic = head.activation_quantization is not None
+    assert (is_dynamic, table.activation_quantization) == (scheme.endswith("dynamic"), None)
     # What is mapped has no name any more.
     assert list(tmp_path.iterdir()) == []
 

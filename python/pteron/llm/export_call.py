@@ -58,11 +58,10 @@ def export(
             the model, where `model` is one.
         scheme: how weights are quantised: `"int8-weight"` (8 bits for each row), `"int4-weight"` (4 bits in
             groups of 32 in linear layers; embeddings and a head that shares their table 8 bits for each row),
-            `"int8-dynamic"` (8 bits for each row, and inputs of linear layers 8 bits with scales of the call;
-            embeddings, and a head that shares their table, as in `"int8-weight"`), `"int4-dynamic"` (weights
-            as in `"int4-weight"`, and inputs of linear layers of 4 bits as in `"int8-dynamic"`: ExecuTorch's
-            8da4w). None: as they are. What is quantised lies in files without a name beside `folder` until it
-            is written.
+            `"int8-dynamic"` (weights as in `"int8-weight"`, and inputs of linear layers 8 bits with scales of
+            the call), `"int4-dynamic"` (weights as in `"int4-weight"`, and inputs of linear layers of 4 bits,
+            and of a head that shares the table, as in `"int8-dynamic"`: ExecuTorch's 8da4w). None: as they
+            are. What is quantised lies in files without a name beside `folder` until it is written.
         dtype: of weights and cache; None: as the model is.
         all_logits: a second method `forward_all` gives the logits of every position, float32
             [batch_size, S, vocabulary]. It shares weights and cache (`Program.load_methods`).

@@ -8,12 +8,15 @@ use std::sync::atomic::AtomicU32;
 pub use worker_times::{WorkerSpan, WorkerTimes};
 
 /// Phases with less estimated work than this (nanoseconds) run on the caller alone.
-pub const MIN_PARALLEL_NS: u64 = 20_000;
+const MIN_PARALLEL_NS: u64 = 20_000;
 /// Chunks with more estimated work than this (nanoseconds) are worth a look at the clock each; of smaller ones
 /// every sixteenth gets one.
 const LOOK_NS: u32 = 10_000;
 /// Each thread should get at least this much work (nanoseconds) to be worth waking.
-pub const MIN_NS_PER_THREAD: u64 = 10_000;
+const MIN_NS_PER_THREAD: u64 = 10_000;
+/// The same two while workers spin, as they do between the steps of a call.
+const MIN_PARALLEL_NS_AWAKE: u64 = 8_000;
+const MIN_NS_PER_THREAD_AWAKE: u64 = 4_000;
 
 /// The scratch memory of a session: one block per worker and one that all workers share. Sized once
 /// from the largest need of any step, so that running allocates nothing.
@@ -193,13 +196,22 @@ impl Executor<'_> {
     /// Threads that a phase is worth.
     #[inline]
     fn threads_for(&self, chunks: u32, chunk_ns: u32) -> usize {
-        let work = u64::from(chunks) * u64::from(chunk_ns);
-        if chunks < 2 || work < MIN_PARALLEL_NS {
+        let most = self.max_threads.min(self.pool.threads()).min(chunks as usize);
+        if most < 2 {
             return 1;
         }
-        let worth = usize::try_from(work / MIN_NS_PER_THREAD).unwrap_or(usize::MAX);
-        self.max_threads.min(self.pool.threads()).min(worth).min(chunks as usize)
+        most.min(threads_worth(u64::from(chunks) * u64::from(chunk_ns), self.pool.is_awake()))
     }
+}
+
+/// Threads that so much work (nanoseconds) is worth; `is_awake`: nobody has to be woken.
+#[inline]
+fn threads_worth(work: u64, is_awake: bool) -> usize {
+    let (least, of_thread) = match is_awake {
+        true => (MIN_PARALLEL_NS_AWAKE, MIN_NS_PER_THREAD_AWAKE),
+        false => (MIN_PARALLEL_NS, MIN_NS_PER_THREAD),
+    };
+    if work < least { 1 } else { usize::try_from(work / of_thread).unwrap_or(usize::MAX) }
 }
 
 mod worker_times;

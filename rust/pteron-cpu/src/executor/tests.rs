@@ -85,6 +85,10 @@ fn small_work_stays_on_the_caller() {
     assert_eq!(executor.threads_for(10, 2_500), 2);
     assert_eq!(executor.threads_for(10, 1_000_000), 4);
     assert_eq!(executor.threads_for(3, 1_000_000), 3);
+    let worth = |work| [false, true].map(|is_awake| threads_worth(work, is_awake));
+    assert_eq!(worth(7_999), [1, 1]);
+    assert_eq!(worth(8_000), [1, 2]);
+    assert_eq!(worth(20_000), [2, 5]);
 }
 
 #[test]

@@ -75,6 +75,13 @@ impl Pool {
         Ok(())
     }
 
+    /// Does the first worker spin? Then a region begins without waking anybody.
+    #[inline]
+    pub fn is_awake(&self) -> bool {
+        // SAFETY: a non-null pointer comes from `Box::into_raw` in `team` and is freed only in `drop`.
+        unsafe { self.team.load(Ordering::Acquire).as_ref() }.is_some_and(Team::is_awake)
+    }
+
     /// The running team, started on first use and again in a forked child; `None` when the system
     /// refuses threads, and then callers run alone.
     fn team(&self) -> Option<&Team> {

@@ -110,6 +110,11 @@ impl Team {
         self.pid
     }
 
+    /// Does the first worker spin?
+    pub(super) fn is_awake(&self) -> bool {
+        self.shared.asleep.first().is_some_and(|asleep| !asleep.load(Ordering::Relaxed))
+    }
+
     /// Runs a region on up to `limit` threads; `None` when another region is running, or for too many chunks.
     pub(super) fn run(&self, limit: usize, chunks: u32, work: Work<'_>) -> Option<Result<()>> {
         let shared = &*self.shared;
