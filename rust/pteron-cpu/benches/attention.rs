@@ -42,13 +42,37 @@ fn tensor(shape: &[usize]) -> CallArg {
     CallArg::Tensor(HostTensor::new(shape, &values).expect("tensor"))
 }
 
-fn call(isa: Isa, rows: usize, keys: usize, depth: usize, causality: Causality, mask: bool) -> SingleCall {
+/// A mask: f32 [1, 1, rows, keys].
+#[derive(Clone, Copy, PartialEq)]
+enum Mask {
+    None,
+    Numbers,
+    /// -inf but for the keys of one of four texts that share a cache, rows of each text in turn.
+    Texts,
+}
+
+impl Mask {
+    fn argument(self, rows: usize, keys: usize) -> CallArg {
+        match self {
+            Mask::None => CallArg::None,
+            Mask::Numbers => tensor(&[1, 1, rows, keys]),
+            Mask::Texts => {
+                let of_text = |i: usize| i % keys / keys.div_ceil(4) == i / keys % 4;
+                let mask: Vec<f32> =
+                    (0..rows * keys).map(|i| if of_text(i) { 0.0 } else { f32::NEG_INFINITY }).collect();
+                CallArg::Tensor(HostTensor::new(&[1, 1, rows, keys], &mask).expect("tensor"))
+            }
+        }
+    }
+}
+
+fn call(isa: Isa, rows: usize, keys: usize, depth: usize, causality: Causality, mask: Mask) -> SingleCall {
     let operand = |argument| Operand { argument, axes: Axes::ROWS_FIRST };
     let spec = AttentionSpec {
         query: operand(0),
         key: operand(1),
         value: operand(2),
-        mask: mask.then_some(3),
+        mask: (mask != Mask::None).then_some(3),
         out: operand(4),
         scale: 1.0 / (depth as f32).sqrt(),
         causality,
@@ -61,7 +85,7 @@ fn call(isa: Isa, rows: usize, keys: usize, depth: usize, causality: Causality, 
         tensor(&[1, rows, HEADS, depth]),
         tensor(&[1, keys, HEADS, depth]),
         tensor(&[1, keys, HEADS, depth]),
-        if mask { tensor(&[1, 1, rows, keys]) } else { CallArg::None },
+        mask.argument(rows, keys),
         CallArg::Tensor(HostTensor::zeros(DType::Float32, &[1, rows, HEADS, depth]).expect("tensor")),
     ];
     let cpu = cpu_detect::profile_for(isa).expect("processor");
@@ -94,15 +118,18 @@ fn main() {
         };
         for depth in [64, 32] {
             for n in [1, 8, 16, 32, 128, 256, 512, 1024] {
-                report("all", n, n, depth, Causality::Everything, false);
+                report("all", n, n, depth, Causality::Everything, Mask::None);
             }
         }
         for n in [128, 512] {
-            report("mask", n, n, 64, Causality::Everything, true);
-            report("causal", n, n, 64, Causality::FromTopLeft, false);
+            report("mask", n, n, 64, Causality::Everything, Mask::Numbers);
+            report("causal", n, n, 64, Causality::FromTopLeft, Mask::None);
+        }
+        for (n, keys) in [(4, 512), (12, 512), (12, 2048)] {
+            report("texts", n, keys, 64, Causality::Everything, Mask::Texts);
         }
         for n in [1, 4, 8, 9, 16] {
-            report("cache", n, 1024, 64, Causality::Everything, false);
+            report("cache", n, 1024, 64, Causality::Everything, Mask::None);
         }
     }
 }

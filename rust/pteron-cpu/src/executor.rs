@@ -18,6 +18,12 @@ const MIN_NS_PER_THREAD: u64 = 10_000;
 const MIN_PARALLEL_NS_AWAKE: u64 = 8_000;
 const MIN_NS_PER_THREAD_AWAKE: u64 = 4_000;
 
+/// `parts` of a phase, or one more (at most `most`) where they are few and odd: one of two threads would wait for the last.
+pub(crate) fn even_parts(parts: usize, most: usize) -> usize {
+    const FEW: usize = 8;
+    if parts > 1 && parts < FEW && !parts.is_multiple_of(2) && parts < most { parts + 1 } else { parts }
+}
+
 /// The scratch memory of a session: one block per worker and one that all workers share. Sized once
 /// from the largest need of any step, so that running allocates nothing.
 #[derive(Debug)]

@@ -35,6 +35,10 @@ impl ChunkGrid {
         // A unit is cut when it alone is more than a chunk should be, but not into slivers.
         let wanted = unit_ns.div_ceil(target_ns).min(rows.div_ceil(WORTH_PACKING));
         let row_parts = wanted.max(rows.div_ceil(MAX_CHUNK_ROWS)).max(1);
+        // Few rows pack nothing, so that halves of them cost nothing; an odd head would be left to one of two threads.
+        let halves =
+            rows >= 2 && !units.is_multiple_of(2) && units < ENOUGH_CHUNKS && p.is_direct_or_scattered();
+        let row_parts = if row_parts == 1 && halves { 2 } else { row_parts };
         let together = if row_parts == 1 { (target_ns / unit_ns).max(1) } else { 1 };
         let unit_parts = units.div_ceil(together).max(1);
         let chunk_ns = total_ns / (unit_parts.saturating_mul(row_parts)).max(1);

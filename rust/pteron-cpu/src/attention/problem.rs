@@ -264,11 +264,27 @@ impl Problem {
         self.first_limit.map_or(self.keys, |limit| self.keys.min(limit.saturating_add(row)))
     }
 
-    /// Can keys and values be read as they lie, vector by vector?
+    /// Are keys and values read as they lie, vector by vector?
     pub(super) fn is_direct(&self) -> bool {
-        self.unit_rows() <= super::DIRECT_ROWS
-            && (self.key.element == 1 || self.depth <= 1)
-            && (self.value.element == 1 || self.width <= 1)
+        self.unit_rows() <= super::DIRECT_ROWS && self.has_rows()
+    }
+
+    /// May they be, as far as shapes tell?
+    pub(super) fn is_direct_or_scattered(&self) -> bool {
+        self.is_direct() || self.may_be_scattered(self.unit_rows())
+    }
+
+    /// May a mask show so many rows of a chunk little of the keys in front of the last one that they see?
+    pub(super) fn may_be_scattered(&self, rows: usize) -> bool {
+        rows <= super::SCATTERED_ROWS
+            && self.mask.element == 1
+            && self.first_limit.is_none()
+            && self.has_rows()
+    }
+
+    /// Do the elements of keys and values lie side by side?
+    fn has_rows(&self) -> bool {
+        (self.key.element == 1 || self.depth <= 1) && (self.value.element == 1 || self.width <= 1)
     }
 }
 

@@ -10,17 +10,14 @@ use super::key_value_panels::ScaleQueries;
 use super::products::{DirectScores, DirectSums};
 use super::scores::{AddMask, BlockMask, ScoreBlock};
 use super::seen_keys::{GROUP, SeenGroups};
-use super::{KEY_BLOCK, ROW_BLOCK, SCORE_PADDING};
+use super::{KEY_BLOCK, ROW_BLOCK, SCATTERED_ROWS, SCORE_PADDING};
 use std::ops::Range;
-
-/// Most rows of a chunk that are looked at. More are worth the packing of all keys.
-const MOST_ROWS: usize = 32;
 
 const _: () = assert!(KEY_BLOCK <= GROUP * u32::BITS as usize, "a bit for each group");
 
 /// The groups of a block of keys that each row of a chunk sees, a bit for each.
 pub(super) struct Seen {
-    groups: [u32; MOST_ROWS],
+    groups: [u32; SCATTERED_ROWS],
 }
 
 impl Seen {
@@ -90,13 +87,12 @@ impl<T: Number, C: Stored> Attention<T, C> {
         keys: &Range<usize>,
     ) -> Option<Seen> {
         let p = unit.problem;
-        let are_rows = (p.key.element == 1 || p.depth <= 1) && (p.value.element == 1 || p.width <= 1);
-        if rows.len() > MOST_ROWS || p.mask.element != 1 || p.first_limit.is_some() || !are_rows {
+        if !p.may_be_scattered(rows.len()) {
             return None;
         }
-        let mut seen = Seen { groups: [0; MOST_ROWS] };
+        let mut seen = Seen { groups: [0; SCATTERED_ROWS] };
         let (mut all, mut count) = (0, 0);
-        for block in row_blocks(p.rows, rows, MOST_ROWS) {
+        for block in row_blocks(p.rows, rows, SCATTERED_ROWS) {
             for (row, groups) in block.rows.clone().zip(seen.groups.get_mut(block.slot..)?) {
                 let mask = unit.mask_at(block.head, row, keys.start);
                 *groups = self.level().dispatch(SeenGroups { mask, keys: keys.len() });
@@ -119,7 +115,7 @@ impl<T: Number, C: Stored> Attention<T, C> {
         keys: &Range<usize>,
         mut seen: Seen,
     ) {
-        for block in row_blocks(unit.problem.rows, rows, MOST_ROWS) {
+        for block in row_blocks(unit.problem.rows, rows, SCATTERED_ROWS) {
             let end = block.slot + block.rows.len();
             let Some(left) = seen.groups.get_mut(block.slot..end) else { continue };
             for at in 0..left.len() {

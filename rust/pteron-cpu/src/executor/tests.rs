@@ -92,6 +92,12 @@ fn small_work_stays_on_the_caller() {
 }
 
 #[test]
+fn few_parts_are_even() {
+    let even = |parts| even_parts(parts, 7);
+    assert_eq!([0, 1, 2, 3, 5, 6, 7, 9].map(even), [0, 1, 2, 4, 6, 6, 7, 9]);
+}
+
+#[test]
 fn a_stop_word_and_errors_end_the_run() {
     let pool = Pool::new(2);
     for threads in [1, 2] {

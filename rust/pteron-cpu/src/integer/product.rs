@@ -6,6 +6,7 @@ use super::finish::{Ending, Finish};
 use super::gather::Widen;
 use super::kit::Kit;
 use super::tile::{Registers, Tile};
+use crate::executor::even_parts;
 use crate::gemm::part;
 use crate::gemm::tile::prefetch;
 use crate::packed::s8_nr32k4_v1::{NR, Panels, QUAD};
@@ -289,7 +290,9 @@ impl Split {
         let target_ns = (total_ns / ENOUGH_CHUNKS).clamp(SMALLEST_CHUNK_NS, LARGEST_CHUNK_NS);
         let fewest = if in_block <= max_rows { 1 } else { FEWEST_PANELS };
         let panel_parts = block_ns.div_ceil(target_ns).min(panels.div_ceil(fewest)).max(1);
+        let panel_parts = if blocks * groups == 1 { even_parts(panel_parts, panels) } else { panel_parts };
         let row_parts = match panel_parts {
+            1 if groups == 1 => even_parts(blocks.div_ceil((target_ns / block_ns.max(1)).max(1)), tiles),
             1 => blocks.div_ceil((target_ns / block_ns.max(1)).max(1)),
             _ => blocks,
         };

@@ -63,8 +63,8 @@ pub(super) use unrolled;
 
 /// How far ahead of its use a panel is brought into the first-level cache.
 const AHEAD: usize = 4096;
-/// Rows that meet a panel once: it comes from memory.
-const FEW: usize = 2;
+/// Rows that mostly meet a panel once: it comes from memory.
+const FEW: usize = 4;
 
 /// Sets of sums, for tiles so small that one set would leave the multipliers waiting for their own results.
 const fn sets(chains: usize, sums: usize) -> usize {

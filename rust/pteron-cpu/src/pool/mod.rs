@@ -1,7 +1,7 @@
 //! The thread pool: one parallel region at a time, chunks claimed from both ends, the caller takes
 //! part and can finish everything alone.
 //!
-//! Why not a general pool: a kernel call of 20 µs has to pay off on two threads, so handing it out
+//! Why not a general pool: a kernel call of 8 µs has to pay off on two threads, so handing it out
 //! may cost a microsecond at most. Workers spin for up to 50 µs after a region and then park. A
 //! worker that does not get a processor in time claims nothing and nobody waits for it. A busy pool
 //! (another session, or a chunk that starts a region of its own) means that the caller runs alone.

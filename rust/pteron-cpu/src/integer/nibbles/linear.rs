@@ -1,10 +1,10 @@
-//! The kernel: a phase that quantises rows into the shared scratch, a phase of products; few rows are quantised by each chunk for
-//! itself. Unsafe island.
+//! The kernel: a phase that quantises rows into the shared scratch, a phase of products. Unsafe island.
 #![allow(unsafe_code, reason = "rows are addressed by stride, and chunks share the result")]
 
 use super::kit::Kit;
 use super::rows::PrepareRows;
 use super::tile::Tile;
+use crate::executor::even_parts;
 use crate::gemm::part;
 use crate::integer::product::row_stride;
 use crate::integer::spec::RowScheme;
@@ -19,8 +19,6 @@ use std::sync::Arc;
 const CHOSEN: usize = 32 << 10;
 /// Rows that meet a panel while it is in the cache.
 const BLOCK_ROWS: usize = 96;
-/// Rows that each chunk quantises for itself: that takes less than to wait for another phase.
-const FEW_ROWS: usize = 2;
 /// Work that a chunk should have at least, in nanoseconds: fifty times what claiming it costs.
 const SMALLEST_CHUNK_NS: usize = 8_000;
 /// Work that it should have at most: cancellation is polled between chunks.
@@ -121,9 +119,8 @@ impl Linear {
         let panel_ns = (panel_products / self.kit.products_per_ns).max(panel_bytes / BYTES_PER_NS).max(1);
         let total_ns = panel_ns.saturating_mul(panels).saturating_mul(row_parts);
         let target_ns = (total_ns / ENOUGH_CHUNKS).clamp(SMALLEST_CHUNK_NS, LARGEST_CHUNK_NS);
-        // Ten times what it takes to quantise rows, where each chunk does.
-        let target_ns = if rows <= FEW_ROWS { target_ns.max(5 * rows * self.k) } else { target_ns };
         let panel_parts = panel_ns.saturating_mul(panels).div_ceil(target_ns).clamp(1, panels.max(1));
+        let panel_parts = if row_parts == 1 { even_parts(panel_parts, panels) } else { panel_parts };
         let chunk_ns = total_ns / (row_parts * panel_parts);
         (Split { rows, row_parts, panels, panel_parts }, chunk_ns)
     }
@@ -201,8 +198,7 @@ impl GridKernel for Linear {
     type Problem = Split;
 
     fn scratch(&self) -> Scratch {
-        let shared = if self.most_rows > FEW_ROWS { self.bytes_for(self.most_rows) } else { 0 };
-        Scratch { per_worker: self.bytes_for(FEW_ROWS), shared }
+        Scratch { per_worker: 0, shared: self.bytes_for(self.most_rows) }
     }
 
     fn needs(&self, index: usize) -> bool {
@@ -233,20 +229,12 @@ impl GridKernel for Linear {
         let (found, chunk_ns) = self.split(rows);
         *split = found;
         let chunks = [rows.div_ceil(self.chosen_rows()), found.row_parts * found.panel_parts];
-        Ok(Grid::phases(if rows <= FEW_ROWS { &chunks[1..] } else { &chunks }, chunk_ns))
+        Ok(Grid::phases(&chunks, chunk_ns))
     }
 
-    fn run(&self, split: &Split, mut part_of: Part<'_>) -> Result<()> {
-        let quantised = if split.rows <= FEW_ROWS {
-            let scratch = part_of.take_scratch::<u8>(self.bytes_for(FEW_ROWS))?.as_mut_ptr();
-            let quantised = self.quantised(scratch, FEW_ROWS);
-            // SAFETY: the scratch is this worker's and has room for the rows.
-            unsafe { self.choose(part_of.args, 0..split.rows, &quantised)? };
-            quantised
-        } else {
-            self.quantised(part_of.scratch.shared, self.most_rows)
-        };
-        if part_of.phase == 0 && split.rows > FEW_ROWS {
+    fn run(&self, split: &Split, part_of: Part<'_>) -> Result<()> {
+        let quantised = self.quantised(part_of.scratch.shared, self.most_rows);
+        if part_of.phase == 0 {
             let rows = self.chosen_rows();
             let first = part_of.chunk * rows;
             // SAFETY: the shared scratch has room for `most_rows`, and no other chunk has these rows.
@@ -257,7 +245,7 @@ impl GridKernel for Linear {
         let rows = part(split.rows, split.row_parts, row);
         let panels = part(split.panels, split.panel_parts, panel);
         let out = part_of.args.output(self.out)?.as_ptr().cast::<f32>();
-        // SAFETY: all rows are quantised, here or in the phase before; the output is dense f32, has a row for each, and overlaps nothing
+        // SAFETY: all rows are quantised in the phase before; the output is dense f32, has a row for each, and overlaps nothing
         // (alias rule `None`); chunks are of different rows or panels.
         unsafe { self.multiply(rows, panels, &quantised, out) };
         Ok(())
