@@ -128,7 +128,7 @@ fn main() {
         for (n, keys) in [(4, 512), (12, 512), (12, 2048)] {
             report("texts", n, keys, 64, Causality::Everything, Mask::Texts);
         }
-        for n in [1, 4, 8, 9, 16] {
+        for n in [1, 2, 3, 4, 6, 8, 9, 12, 16] {
             report("cache", n, 1024, 64, Causality::Everything, Mask::None);
         }
     }

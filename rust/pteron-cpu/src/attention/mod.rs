@@ -35,6 +35,6 @@ const ROW_BLOCK: usize = 28;
 const SCORE_PADDING: usize = 16;
 /// Rows of all heads of a group up to which keys and values are read as they lie: packing them would cost
 /// more than it saves.
-const DIRECT_ROWS: usize = 3;
+const DIRECT_ROWS: usize = 12;
 /// Most rows of a chunk whose masks are looked at row by row. More are worth the packing of all keys.
 const SCATTERED_ROWS: usize = 32;

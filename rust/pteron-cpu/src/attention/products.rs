@@ -10,6 +10,7 @@ use crate::gemm::tile::prefetch;
 use crate::gemm::{Fetch, Tile, TileSet, part};
 use crate::packed::f32_nr32_v1::NR;
 use pteron_kernels::elementwise::operand::{Source, load_up_to};
+use pteron_kernels::vector_math::simd::MAX_LANES;
 use pteron_kernels::vector_math::{Simd, SimdTask};
 
 const CACHE_LINE: usize = 64;
@@ -91,17 +92,60 @@ impl<T: Source> SimdTask for DirectScores<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        let vectors = if self.depth.is_multiple_of(S::LANES) { self.depth / S::LANES } else { 0 };
         for i in 0..self.count {
             for line in (0..self.width).step_by(const { CACHE_LINE / size_of::<T>() }) {
                 prefetch(self.values.wrapping_add(i * self.value_stride + line));
             }
-            for row in 0..self.rows {
-                // SAFETY: query `row` and key `i` have `depth` elements each.
-                unsafe {
-                    let query = self.queries.add(row * self.depth);
-                    let score = dot(s, query, self.keys.add(i * self.key_stride), self.depth);
-                    *self.scores.add(row * self.stride + i) = score;
+            // SAFETY: key `i` is one of `count`, of `depth` elements: so many vectors.
+            unsafe {
+                match vectors {
+                    2 => self.key::<S, 2>(s, i),
+                    4 => self.key::<S, 4>(s, i),
+                    8 => self.key::<S, 8>(s, i),
+                    _ => self.any_key(s, i),
                 }
+            }
+        }
+    }
+}
+
+impl<T: Source> DirectScores<T> {
+    /// Scores of a key of `N` vectors, which is read once for all queries: the same sums as in [`dot`].
+    ///
+    /// # Safety
+    /// `i < count`; the depth is that of `N` vectors, an even number.
+    #[inline(always)]
+    unsafe fn key<S: Simd, const N: usize>(&self, s: S, i: usize) {
+        let mut key = [s.zero(); N];
+        // SAFETY: the key and all queries have `N` vectors, and there is a score for each query.
+        unsafe {
+            for (v, key) in key.iter_mut().enumerate() {
+                *key = T::load(s, self.keys.add(i * self.key_stride + v * S::LANES));
+            }
+            for row in 0..self.rows {
+                let query = self.queries.add(row * self.depth);
+                let mut sums = [s.zero(); 2];
+                for (v, key) in key.iter().enumerate() {
+                    sums[v % 2] = s.fma(s.load(query.add(v * S::LANES)), *key, sums[v % 2]);
+                }
+                *self.scores.add(row * self.stride + i) = s.reduce_add(s.add(sums[0], sums[1]));
+            }
+        }
+    }
+
+    /// The same for any depth.
+    ///
+    /// # Safety
+    /// `i < count`.
+    #[inline(always)]
+    unsafe fn any_key<S: Simd>(&self, s: S, i: usize) {
+        for row in 0..self.rows {
+            // SAFETY: query `row` and key `i` have `depth` elements each.
+            unsafe {
+                let query = self.queries.add(row * self.depth);
+                let score = dot(s, query, self.keys.add(i * self.key_stride), self.depth);
+                *self.scores.add(row * self.stride + i) = score;
             }
         }
     }
@@ -172,69 +216,118 @@ pub(super) struct DirectSums<T> {
     pub is_first: bool,
 }
 
-/// Vectors of a value that are summed side by side.
-const SIDE_BY_SIDE: usize = 4;
+/// Rows that read a value together.
+const TOGETHER: usize = 3;
 
 impl<T: Source> SimdTask for DirectSums<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let wide = SIDE_BY_SIDE * S::LANES;
-        for row in 0..self.rows {
-            let mut e = 0;
-            while e + wide <= self.width {
-                // SAFETY: that many elements are left of every value and of the output row.
-                unsafe { self.columns::<S, SIDE_BY_SIDE>(s, row, e, wide) };
-                e += wide;
-            }
-            while e < self.width {
-                let n = S::LANES.min(self.width - e);
-                // SAFETY: `e + n` is at most `width`, and one vector of `n` columns is computed.
-                unsafe { self.columns::<S, 1>(s, row, e, n) };
-                e += n;
+        for row in (0..self.rows).step_by(TOGETHER) {
+            // SAFETY: so many rows follow `row`.
+            unsafe {
+                match self.rows - row {
+                    1 => self.rows::<S, 1>(s, row),
+                    2 => self.rows::<S, 2>(s, row),
+                    _ => self.rows::<S, TOGETHER>(s, row),
+                }
             }
         }
     }
 }
 
 impl<T: Source> DirectSums<T> {
-    /// `n` elements from `e` on; whole vectors unless `N` is 1.
+    /// All elements of `R` rows from `row` on. Sums of three rows take two registers for each vector of them: four vectors of 32
+    /// registers, two of 16.
     ///
     /// # Safety
-    /// `e + n ≤ width`, `row < rows`.
+    /// `row + R ≤ rows`.
     #[inline(always)]
-    unsafe fn columns<S: Simd, const N: usize>(&self, s: S, row: usize, e: usize, n: usize) {
+    unsafe fn rows<S: Simd, const R: usize>(&self, s: S, row: usize) {
+        let vectors = if S::LANES == MAX_LANES { 4 } else { 2 };
+        let wide = vectors * S::LANES;
+        let mut e = 0;
+        // SAFETY: that many elements are left of every value and of the output rows.
+        unsafe {
+            while e + wide <= self.width {
+                match vectors {
+                    4 => self.columns::<S, R, 4>(s, row, e, wide),
+                    _ => self.columns::<S, R, 2>(s, row, e, wide),
+                }
+                e += wide;
+            }
+            while e < self.width {
+                let n = S::LANES.min(self.width - e);
+                self.columns::<S, R, 1>(s, row, e, n);
+                e += n;
+            }
+        }
+    }
+
+    /// `n` elements from `e` on of `R` rows; whole vectors unless `N` is 1.
+    ///
+    /// # Safety
+    /// `e + n ≤ width`, `row + R ≤ rows`.
+    #[inline(always)]
+    unsafe fn columns<S: Simd, const R: usize, const N: usize>(&self, s: S, row: usize, e: usize, n: usize) {
         let lanes = n.min(S::LANES);
-        // SAFETY: `row` is below `rows` and `e + n` at most `width`, as the caller promises; every row has
+        // SAFETY: the rows are below `rows` and `e + n` at most `width`, as the caller promises; every row has
         // `stride` weights.
         unsafe {
             let out = self.out.add(row * self.out_stride + e);
             let weights = self.weights.add(row * self.stride);
-            let mut even = [s.zero(); N];
-            let mut odd = [s.zero(); N];
+            // Of keys with even and with odd numbers.
+            let mut sums = [[[s.zero(); N]; R]; 2];
             if !self.is_first {
-                for (v, sum) in even.iter_mut().enumerate() {
-                    *sum = s.load_up_to(out.add(v * S::LANES), lanes);
+                for (r, sums) in sums[0].iter_mut().enumerate() {
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        *sum = s.load_up_to(out.add(r * self.out_stride + v * S::LANES), lanes);
+                    }
                 }
             }
             let mut i = 0;
-            while i < self.count {
-                let weight = s.splat(*weights.add(i));
-                let value = self.values.add(i * self.value_stride + e);
-                for (v, sum) in even.iter_mut().enumerate() {
-                    *sum = s.fma(weight, load_up_to(s, value.add(v * S::LANES), lanes), *sum);
-                }
-                if i + 1 < self.count {
-                    let weight = s.splat(*weights.add(i + 1));
-                    let value = value.add(self.value_stride);
-                    for (v, sum) in odd.iter_mut().enumerate() {
-                        *sum = s.fma(weight, load_up_to(s, value.add(v * S::LANES), lanes), *sum);
-                    }
-                }
+            while i + 1 < self.count {
+                self.add::<S, R, N>(s, weights.add(i), i, e, lanes, &mut sums[0]);
+                self.add::<S, R, N>(s, weights.add(i + 1), i + 1, e, lanes, &mut sums[1]);
                 i += 2;
             }
-            for (v, (a, b)) in even.into_iter().zip(odd).enumerate() {
-                s.store_up_to(out.add(v * S::LANES), s.add(a, b), lanes);
+            if i < self.count {
+                self.add::<S, R, N>(s, weights.add(i), i, e, lanes, &mut sums[0]);
+            }
+            for (r, (even, odd)) in sums[0].iter().zip(&sums[1]).enumerate() {
+                for (v, (a, b)) in even.iter().zip(odd).enumerate() {
+                    s.store_up_to(out.add(r * self.out_stride + v * S::LANES), s.add(*a, *b), lanes);
+                }
+            }
+        }
+    }
+
+    /// Adds value `i` times the weight that each row has for it.
+    ///
+    /// # Safety
+    /// As [`DirectSums::columns`]; `weight` points to that of the first row.
+    #[inline(always)]
+    unsafe fn add<S: Simd, const R: usize, const N: usize>(
+        &self,
+        s: S,
+        weight: *const f32,
+        i: usize,
+        e: usize,
+        lanes: usize,
+        sums: &mut [[S::F; N]; R],
+    ) {
+        // SAFETY: value `i` has `width` elements; each row has a weight, `stride` from that of the row before.
+        unsafe {
+            let value = self.values.add(i * self.value_stride + e);
+            let mut part = [s.zero(); N];
+            for (v, part) in part.iter_mut().enumerate() {
+                *part = load_up_to(s, value.add(v * S::LANES), lanes);
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let weight = s.splat(*weight.add(r * self.stride));
+                for (sum, part) in sums.iter_mut().zip(&part) {
+                    *sum = s.fma(weight, *part, *sum);
+                }
             }
         }
     }
