@@ -54,7 +54,9 @@ impl Kind {
         let scales = match self {
             Kind::F32 => 0.0,
             Kind::Bytes | Kind::ByteRows => 4.0 * n as f64,
-            Kind::Nibbles | Kind::NibbleRows => 4.0 * numbers / GROUP as f64,
+            Kind::Nibbles => 4.0 * numbers / GROUP as f64,
+            // Those of bfloat16 lie in half the bytes.
+            Kind::NibbleRows => 2.0 * numbers / GROUP as f64,
         };
         scales
             + numbers
@@ -91,7 +93,7 @@ impl Kind {
             let prepare = pteron_cpu::linear::prepare_linear_like;
             return taken(|ctx| prepare(ctx, "aten::linear.out", &Default::default()), args);
         }
-        args.push(CallArg::Constant(floats(&[n, groups], 0.01)));
+        args.push(CallArg::Constant(floats(&[n, groups], 1.0 / 128.0)));
         if self == Kind::NibbleRows {
             args.push(CallArg::Constant(floats(&[n], 0.3)));
         }

@@ -78,7 +78,7 @@ unsafe fn part<D: NibbleDots, const R: usize, const C: usize, const BRAIN: bool>
                 *sums = [D::start(*t.starts.add(r * t.blocks + block)); C];
             }
             for line in 0..BLOCK / ROWS {
-                if const { R <= FEW && D::FETCHES } {
+                if const { R > FEW || D::FETCHES } {
                     for at in (0..C * 4 * D::LANES).step_by(64) {
                         prefetch(panel.wrapping_add(line * LINE + AHEAD + at));
                     }
