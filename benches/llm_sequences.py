@@ -2,9 +2,9 @@
 
     python benches/llm_sequences.py [MODEL ...] [--schemes int4] [--engine "pteron dynamic"] [--shared]
 
-Models, schemes and engines are those of `llm_speed.py`. One process times both in turns, prompts included: four
-texts one behind another with all threads, then side by side; with `--shared` in one cache, whose calls compute
-the tokens of all of them.
+Models, schemes and engines are those of `llm_speed.py`. One process times both in turns, prompts included:
+four texts one behind another with all threads, then side by side; with `--shared` in one cache, whose calls
+compute the tokens of all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def measured(folder: Path, options: argparse.Namespace) -> tuple[float, float]:
         middle = time.perf_counter()
         found = generator.generate_batch(prompts, parallel=at_once, **settings)
         end = time.perf_counter()
-        # In one cache sums have another order, and two tokens of random weights may be as likely as each other.
+        # In one cache sums have another order, and random weights make tokens that are as likely as others.
         same = [len(each.tokens) for each in found] if options.shared else [each.tokens for each in found]
         assert same == ([len(each) for each in expected] if options.shared else expected)
         # The first pair makes the caches.
@@ -60,7 +60,9 @@ def main() -> None:
     parser.add_argument("--engine", default="pteron", choices=["pteron", "pteron dynamic"])
     parser.add_argument("--shared", action="store_true", help="programs with `forward_ragged`")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--parallel", type=int, default=2, help="texts at a time, each with a cache of its own")
+    parser.add_argument(
+        "--parallel", type=int, default=2, help="texts at a time, each with a cache of its own"
+    )
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--files", type=Path, help="where llm_speed.py keeps its models")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from pteron.llm.cache_rows import PAGE, CacheRows
 
 
