@@ -75,7 +75,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Does the first worker spin? Then a region begins without waking anybody.
+    /// Does the first worker spin, and has no caller had to sleep for one of late? Then a region begins without waking anybody, and
+    /// ends soon.
     #[inline]
     pub fn is_awake(&self) -> bool {
         // SAFETY: a non-null pointer comes from `Box::into_raw` in `team` and is freed only in `drop`.

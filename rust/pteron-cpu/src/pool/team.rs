@@ -19,6 +19,12 @@ use super::region::{ParallelRegion, Work};
 use pteron_core::Result;
 use std::ptr;
 
+/// Questions whether a worker is awake that are answered with no, once callers had to sleep twice for workers within so many
+/// questions as [`SUSPECT`] says: another process has the processor of one for a part of the time.
+const LATE: u32 = 20_000;
+/// See [`LATE`].
+const SUSPECT: u32 = 2_000;
+
 /// Chunks that a region can have; more are the caller's alone.
 const MOST_CHUNKS: u32 = (1 << 24) - 1;
 
@@ -67,6 +73,9 @@ struct Shared {
     /// Does the caller sleep until `pending` is zero?
     is_caller_waiting: AtomicBool,
     caller: Mutex<Option<Thread>>,
+    /// Of [`LATE`] and [`SUSPECT`], what is left.
+    late: AtomicU32,
+    suspect: AtomicU32,
     /// Parked workers, by worker index minus one.
     asleep: Vec<AtomicBool>,
     is_ending: AtomicBool,
@@ -90,6 +99,8 @@ impl Team {
             is_busy: AtomicBool::new(false),
             is_caller_waiting: AtomicBool::new(false),
             caller: Mutex::new(None),
+            late: AtomicU32::new(0),
+            suspect: AtomicU32::new(0),
             asleep: (0..wanted).map(|_| AtomicBool::new(false)).collect(),
             is_ending: AtomicBool::new(false),
         });
@@ -110,8 +121,20 @@ impl Team {
         self.pid
     }
 
-    /// Does the first worker spin?
+    /// Does the first worker spin, and was none late of late?
     pub(super) fn is_awake(&self) -> bool {
+        // Two callers may count one question; it is about how many.
+        let is_over = |left: &AtomicU32| match left.load(Ordering::Relaxed) {
+            0 => true,
+            questions => {
+                left.store(questions - 1, Ordering::Relaxed);
+                false
+            }
+        };
+        is_over(&self.shared.suspect);
+        if !is_over(&self.shared.late) {
+            return false;
+        }
         self.shared.asleep.first().is_some_and(|asleep| !asleep.load(Ordering::Relaxed))
     }
 
@@ -194,6 +217,9 @@ impl Shared {
     fn wait_for_claimed_chunks(&self) {
         if spin_until(|| self.pending.load(Ordering::Acquire) == 0) {
             return;
+        }
+        if self.suspect.swap(SUSPECT, Ordering::Relaxed) > 0 {
+            self.late.store(LATE, Ordering::Relaxed);
         }
         *self.caller.lock().unwrap_or_else(|p| p.into_inner()) = Some(current());
         self.is_caller_waiting.store(true, Ordering::SeqCst);
