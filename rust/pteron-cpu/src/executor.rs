@@ -203,10 +203,12 @@ impl Executor<'_> {
     #[inline]
     fn threads_for(&self, chunks: u32, chunk_ns: u32) -> usize {
         let most = self.max_threads.min(self.pool.threads()).min(chunks as usize);
-        if most < 2 {
+        let work = u64::from(chunks) * u64::from(chunk_ns);
+        // The pool is asked, and counts that, only where its answer matters.
+        if most < 2 || work < MIN_PARALLEL_NS_AWAKE {
             return 1;
         }
-        most.min(threads_worth(u64::from(chunks) * u64::from(chunk_ns), self.pool.is_awake()))
+        most.min(threads_worth(work, self.pool.is_awake()))
     }
 }
 

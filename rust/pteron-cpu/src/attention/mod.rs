@@ -2,7 +2,7 @@
 //! tensors is f32; elements of 16 bits are widened when they are read, and a result is rounded once.
 //!
 //! Layers: `spec` (what is computed, where the arguments are) → `problem` (checked shapes) →
-//! `chunk_grid` (heads × groups of rows) → `kernel` (blocks of keys, blocks of rows) →
+//! `chunk_grid` (heads × groups of rows) → `unit` (a head) → `kernel` (blocks of keys, blocks of rows) →
 //! `key_value_panels`, `products`, `scores` (packing, the two products, the softmax between them).
 //!
 //! Queries, keys, values and output may have any order of batch, heads and rows, so that the transposes
@@ -22,6 +22,7 @@ mod seen_keys;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod unit;
 
 pub use prepare::prepare_attention;
 pub use spec::{AttentionSpec, Axes, Causality, EmptyRow, Extent, Operand, ShapeCheck};

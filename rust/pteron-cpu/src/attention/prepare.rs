@@ -1,7 +1,8 @@
 //! Decides whether a call is one that the fused kernel takes.
 
-use super::kernel::{Attention, Number, ScratchPlan, Stored};
+use super::kernel::{Attention, ScratchPlan};
 use super::spec::{AttentionSpec, Axes, Operand};
+use super::unit::{Number, Stored};
 use pteron_core::{DType, PrepareContext, Result, TensorSpec};
 use pteron_kernels::grid_kernel::{Preparation, prepared};
 

@@ -5,11 +5,12 @@
     reason = "rows of queries, keys, values and scores are addressed by stride, and chunks share the output"
 )]
 
-use super::kernel::{Attention, Number, RowBlock, Stored, Unit, row_blocks};
+use super::kernel::Attention;
 use super::key_value_panels::ScaleQueries;
 use super::products::{DirectScores, DirectSums};
 use super::scores::{AddMask, BlockMask, ScoreBlock};
 use super::seen_keys::{GROUP, SeenGroups};
+use super::unit::{Number, RowBlock, Stored, Unit, row_blocks};
 use super::{KEY_BLOCK, ROW_BLOCK, SCATTERED_ROWS, SCORE_PADDING};
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-use super::kernel::Number;
+use super::unit::Number;
 use super::*;
 use pteron_core::{Bool8, Isa};
 use pteron_kernels::single_call::{CallArg, HostTensor, SingleCall, profile};
